@@ -23,6 +23,9 @@ class Repeat(Section):
     seq_len: SeqLen = Field(default=12, description="tokens in a row")
 
 
+LossOn = Literal["answers", "all"]
+
+
 class PrefixTask(Section):
     """A prefix, a separator, and an answer as long as the prefix: seq_len + 1 tokens, seq_len of them inputs."""
 
@@ -31,6 +34,7 @@ class PrefixTask(Section):
     min_length: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN // 2)] | None = Field(
         default=None, description="shortest prefix if lengths vary; null = always seq_len / 2"
     )
+    loss_on: LossOn = Field(default="answers", description="answers | all: tokens that training predicts")
 
     @field_validator("seq_len")
     @classmethod
@@ -75,18 +79,23 @@ Period = Annotated[int, Field(ge=1, le=MAX_SEQ_LEN - 1)]
 
 
 class Induction(Section):
-    """A block of distinct symbols, repeated to the end of the row; its length is random in each row."""
+    """A block of symbols, repeated to the end of the row; its length is random in each row or batch."""
 
     name: Literal["induction"] = Field(default="induction", description="continue a repeated block of random length")
     vocab_size: VocabSize = Field(default=32, description="number of different tokens")
     seq_len: Annotated[int, Field(ge=2, le=MAX_SEQ_LEN)] = Field(default=24, description="tokens in a row")
+    distinct: bool = Field(default=True, description="the symbols of a block differ; false = drawn one by one")
     min_period: Period | None = Field(default=None, description="shortest block; null = a quarter of seq_len")
     max_period: Period | None = Field(default=None, description="longest block; null = half of seq_len")
+    period_per: Literal["row", "batch"] = Field(
+        default="row", description="row | batch: training rows with one block length"
+    )
+    loss_on: LossOn = Field(default="answers", description="answers | all: tokens that training predicts")
 
     @field_validator("max_period")
     @classmethod
     def _repeats(cls, value: int | None, info: ValidationInfo) -> int | None:
-        if not {"vocab_size", "seq_len", "min_period"} <= info.data.keys():
+        if not {"vocab_size", "seq_len", "distinct", "min_period"} <= info.data.keys():
             return value
         vocab_size, seq_len = info.data["vocab_size"], info.data["seq_len"]
         longest = value or seq_len // 2
@@ -100,10 +109,11 @@ class Induction(Section):
             message = f"periods from {shortest} to {longest}: the shortest exceeds the longest"
             way = "set both `task.min_period` and `task.max_period`"
             raise rule("periods", message, way, at=("min_period", "max_period"))
-        if longest > vocab_size:
+        if longest > vocab_size and info.data["distinct"]:
             message = f"`task.vocab_size` is {vocab_size}, wanted {longest} or more: the symbols of a block differ"
             way = "`task.max_period`" if value else "`task.seq_len`: the longest block is half of it"
-            raise rule("vocabulary", message, f"or lower {way}", at=("vocab_size", "max_period", "seq_len"))
+            way = f"or lower {way}; or set task.distinct=false"
+            raise rule("vocabulary", message, way, at=("vocab_size", "max_period", "seq_len"))
         return value
 
 

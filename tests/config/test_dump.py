@@ -33,6 +33,8 @@ tasks = st.one_of(
             "seq_len": st.integers(21, 40),
             "min_period": st.none() | st.integers(1, 10),
             "max_period": st.none() | st.integers(10, 20),
+            "distinct": st.booleans(),
+            "loss_on": st.sampled_from(["answers", "all"]),
         }
     ),
     st.fixed_dictionaries(

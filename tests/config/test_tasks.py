@@ -47,7 +47,7 @@ def test_shortest_prefix_fits_in_half_a_row(complain: Complain, load: Load) -> N
 
 def test_a_setting_of_another_task_is_named_as_such() -> None:
     (fault,) = faults("task: {name: copy, path: a.txt}")
-    settings = "it is a setting of `text`; settings of `copy`: name, vocab_size, seq_len, min_length"
+    settings = "it is a setting of `text`; settings of `copy`: name, vocab_size, seq_len, min_length, loss_on"
     assert (fault.code, fault.hint) == ("unknown-setting", settings)
 
 
@@ -87,6 +87,15 @@ def test_another_task_by_override_makes_other_settings_unknown(load: Load) -> No
     text = "task: {name: copy, seq_len: 14, min_length: 3}"
     assert codes(text, "task.name=shift") == ["unknown-setting"]
     assert load(text, "task.name=reverse").task.name == "reverse"
+
+
+def test_a_block_of_equal_symbols_may_be_longer_than_the_vocabulary(load: Load) -> None:
+    periods = "vocab_size: 5, seq_len: 16, min_period: 6, max_period: 9"
+    assert codes(f"task: {{name: induction, {periods}}}") == ["vocabulary"]
+    task = load(f"task: {{name: induction, {periods}, distinct: false, period_per: batch, loss_on: all}}").task
+    assert task.name == "induction" and not task.distinct
+    for key, value in (("period_per", "run"), ("loss_on", "answer"), ("distinct", "1")):
+        assert codes(f"task: {{name: induction, {key}: {value}}}") == ["value"]
 
 
 def test_periods_of_induction_fit_the_row_and_the_vocabulary(complain: Complain, load: Load) -> None:

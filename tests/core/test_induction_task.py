@@ -41,6 +41,41 @@ def test_the_source_is_every_place_that_says_the_answer() -> None:
             assert keys.nonzero().flatten().tolist() == [k for k in range(q + 1) if inputs[k] in after]
 
 
+def test_with_equal_symbols_the_source_is_one_period_back() -> None:
+    """Not after the last occurrence. By hand, and by a road of its own: the shortest period that a row has."""
+    task = TASKS["induction"](vocab_size=9, seq_len=7, min_period=3, max_period=4, distinct=False)
+    rows = torch.tensor([[4, 4, 2, 4, 4, 2, 4], [4, 2, 4, 7, 4, 2, 4], [1, 2, 3, 4, 5, 6, 7], [8] * 7])
+    found = task.source(rows)
+    assert found is not None
+    keys = [[row.nonzero().flatten().tolist() for row in one] for one in found]
+    assert keys[0] == [[], [], [], [0, 1, 3], [2], [0, 1, 3, 4], [0, 1, 3, 4, 6]]
+    assert keys[1] == [[], [], [], [], [1], [0, 2, 4], [3]]
+    assert not any(keys[2]) and keys[3] == [[], [], [], *([*range(t + 1)] for t in range(3, 7))]
+    task = TASKS["induction"](vocab_size=4, seq_len=17, min_period=3, max_period=8, distinct=False)
+    batch = task.held_out(stream_generator(2, "test", 0), 500)
+    source = task.source(batch.inputs)
+    assert source is not None
+    shorter = 0
+    for inputs, targets, keys_of in zip(batch.inputs.tolist(), batch.targets.tolist(), source, strict=True):
+        drawn = targets.count(IGNORE)
+        period = next(p for p in range(3, 17) if inputs[p:] == inputs[:-p])
+        shorter += period < drawn
+        assert keys_of.any(-1).int().argmax() == period <= drawn
+        assert all(keys_of[t, t + 1 - period] for t in range(period, 17))
+        for t in range(drawn, 16):  # the last answer is no input: of a shorter period it may be another
+            assert {inputs[k] for k in keys_of[t].nonzero().flatten().tolist()} == {targets[t]}
+    assert 0 < shorter < 25
+
+
+def test_equal_symbols_are_drawn_one_by_one() -> None:
+    task = TASKS["induction"](vocab_size=5, seq_len=14, min_period=7, max_period=7, distinct=False)
+    batch = task.draw(4000, stream_generator(3, "test", 0))
+    assert torch.equal(batch.inputs[:, 7:], batch.inputs[:, :7])
+    pairs = batch.inputs[:, 0] * 5 + batch.inputs[:, 1]
+    counts = torch.bincount(pairs, minlength=25).double()
+    assert float(((counts - 160) ** 2 / 160).sum()) < 60  # chi-square, 24 degrees of freedom: p < 1e-4
+
+
 def test_a_row_without_a_repeat_has_no_source() -> None:
     task = TASKS["induction"](vocab_size=12, seq_len=5, min_period=2, max_period=3)
     found = task.source(torch.tensor([[4, 7, 2, 1, 9], [4, 7, 4, 7, 4], [4, 7, 4, 2, 4]]))
@@ -91,6 +126,15 @@ def test_a_corrupted_row_hides_what_one_query_needs() -> None:
         assert symbol not in clean and row[changed[-1] + 1] == targets[query]  # the token before the answer
         asked.append((query, symbol))
     assert len({query for query, _ in asked}) > 5 and len({symbol for _, symbol in asked}) > 5
+    equal = TASKS["induction"](vocab_size=30, seq_len=14, min_period=2, max_period=6, distinct=False)
+    batch = equal.draw(200, stream_generator(4, "test", 0))
+    found = equal.corrupt(batch, stream_generator(1, "corrupt", 0))
+    scored = found.targets != IGNORE
+    assert scored.sum(1).max() == 1 and scored.sum() > 180
+    held = equal.source(batch.inputs)
+    assert held is not None  # the keys that hold the answer are as before
+    same = (held & (found.inputs != batch.inputs).unsqueeze(1)).any(-1)
+    assert not same[scored].any()
     full = TASKS["induction"](vocab_size=5, seq_len=12, min_period=5, max_period=5)
     batch = full.draw(9, stream_generator(4, "test", 0))
     found = full.corrupt(batch, stream_generator(1, "corrupt", 0))

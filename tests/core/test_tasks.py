@@ -31,6 +31,8 @@ LENGTHS: dict[str, Callable[[], Task]] = {
     if issubclass(schema, PrefixTask)
 }
 
+PERIODS = ("induction, equal symbols", "induction, per batch")  # of OTHERS
+
 
 def row(task: Task, seed: int = 3) -> tuple[list[int], list[int]]:
     batch = task.sample(stream_generator(seed, "test", 0), 1)
@@ -66,7 +68,7 @@ def test_rows_are_drawn_from_the_generator_alone_and_stay_in_the_vocabulary(name
     assert all(isinstance(task.write(i), str) for i in range(task.vocab_size))
 
 
-@pytest.mark.parametrize("name", [*TASKS, *LENGTHS])
+@pytest.mark.parametrize("name", [*TASKS, *LENGTHS, *PERIODS])
 def test_the_source_holds_the_answer(name: str) -> None:
     """Where a task names the keys that hold its answers: of every answer all of them, and never in the future."""
     task = OTHERS[name]() if name in OTHERS else TASKS[name].small()
@@ -84,7 +86,7 @@ def test_the_source_holds_the_answer(name: str) -> None:
     assert not found.triu(1).any()
 
 
-@pytest.mark.parametrize("name", [*TASKS, *LENGTHS, "induction, every symbol"])
+@pytest.mark.parametrize("name", [*TASKS, *LENGTHS, *PERIODS, "induction, every symbol"])
 def test_corrupted_rows_fit_their_batch(name: str) -> None:
     """They have its shape and its answers, at some of its places; the rows are others, scored at the same places."""
     task = OTHERS[name]() if name in OTHERS else TASKS[name].small()
@@ -159,6 +161,30 @@ def test_lengths_vary_within_their_range_and_padding_is_never_scored() -> None:
     assert batch.inputs.min() >= 0 and task.symbols([11, 10, 3]) == ["|", "_", "3"]
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("copy", {"seq_len": 10}),
+        ("reverse", {"seq_len": 10, "min_length": 2}),
+        ("induction", {"seq_len": 9}),
+        ("induction", {"seq_len": 13, "distinct": False, "period_per": "batch"}),
+    ],
+)
+def test_a_loss_on_all_tokens_trains_on_the_same_rows_and_evaluates_the_answers(
+    name: str, settings: dict[str, int]
+) -> None:
+    plain, every = (TASKS[name](vocab_size=12, loss_on=on, **settings) for on in ("answers", "all"))
+    drawn, full = (task.sample(stream_generator(1, "test", 0), 90) for task in (plain, every))
+    assert torch.equal(drawn.inputs, full.inputs)
+    scored = drawn.targets != IGNORE
+    assert torch.equal(drawn.targets[scored], full.targets[scored]) and not scored.all()
+    following, padding = full.inputs[:, 1:], 10 if "min_length" in settings else -1
+    assert torch.equal(full.targets[:, :-1], following.masked_fill(following == padding, IGNORE))
+    held, answers = (task.held_out(stream_generator(1, "test", 0), 90) for task in (every, plain))
+    assert torch.equal(held.inputs, answers.inputs) and torch.equal(held.targets, answers.targets)
+    assert (every.chance_loss, every.chance_accuracy) == (plain.chance_loss, plain.chance_accuracy)
+
+
 def constant_guess(answers: list[list[int]]) -> tuple[float, float]:
     """Entropy and accuracy of the best guess at each position, from every answer met there; unscored ones left out."""
     met = [Counter(column) for column in zip(*answers, strict=True)]
@@ -172,6 +198,12 @@ def constant_guess(answers: list[list[int]]) -> tuple[float, float]:
 OTHERS: dict[str, Callable[[], Task]] = {
     **LENGTHS,
     "induction, one period": lambda: TASKS["induction"](vocab_size=5, seq_len=7, min_period=3, max_period=3),
+    "induction, equal symbols": lambda: TASKS["induction"](
+        vocab_size=9, seq_len=14, min_period=5, max_period=5, distinct=False
+    ),
+    "induction, per batch": lambda: TASKS["induction"](
+        vocab_size=9, seq_len=11, min_period=2, max_period=7, period_per="batch"
+    ),
     "induction, every symbol": lambda: TASKS["induction"](vocab_size=5, seq_len=8, min_period=2, max_period=5),
     "shift, few symbols": lambda: TASKS["shift"](vocab_size=3, seq_len=7),
 }
@@ -241,14 +273,18 @@ def test_a_task_of_ones_own_is_refused_where_it_leaves_the_vocabulary(part: str,
         assert str(wrong) in str(caught.value) and "0..6" in str(caught.value)
 
 
-def test_batches_are_a_pure_function_of_seed_and_step() -> None:
-    task = TASKS["copy"](vocab_size=30, seq_len=8)
+@pytest.mark.parametrize("period_per", ["row", "batch"])
+def test_batches_are_a_pure_function_of_seed_and_step(period_per: str) -> None:
+    task = TASKS["induction"](vocab_size=30, seq_len=8, period_per=period_per)
     forwards, again = TrainBatches(task, 7, 5), TrainBatches(task, 7, 5)
     rows = {step: forwards[step].inputs for step in range(1, 3 * BLOCK)}
     for step in (2 * BLOCK, 1, BLOCK + 1, BLOCK, 3):
         assert torch.equal(again[step].inputs, rows[step])
     assert not torch.equal(rows[1], rows[2]) and not torch.equal(rows[BLOCK], rows[BLOCK + 1])
     assert not torch.equal(TrainBatches(task, 8, 5)[1].inputs, rows[1])
+    lengths = [len({len(set(row)) for row in batch.tolist()}) for batch in rows.values()]
+    assert (max(lengths) == 1) == (period_per == "batch")  # of distinct symbols a row has as many as its period
+    assert len({len(set(batch[0].tolist())) for batch in rows.values()}) == 3
 
 
 def test_evaluation_rows_are_another_stream_than_training() -> None:
@@ -261,11 +297,12 @@ def test_evaluation_rows_are_another_stream_than_training() -> None:
 def test_evaluation_rows_that_were_trained_on_are_counted() -> None:
     assert seen_in_training(TASKS["repeat"](vocab_size=6, seq_len=5), 1, 400, 8, 100) == 100
     assert seen_in_training(TASKS["copy"](vocab_size=60, seq_len=12), 1, 400, 8, 100) == 0
-    tiny = TASKS["copy"](vocab_size=6, seq_len=6)  # 125 different rows
-    seen = seen_in_training(tiny, 1, 7, 9, 200)
-    drawn = {tuple(r) for step in range(1, 8) for r in TrainBatches(tiny, 1, 9)[step].inputs.tolist()}
-    expected = sum(tuple(r) in drawn for r in fixed_batch(tiny, 1, "eval", 200).inputs.tolist())
-    assert seen == expected and 0 < expected < 200
+    few_rows = TASKS["copy"](vocab_size=6, seq_len=6)  # 125 of them
+    for tiny in (few_rows, TASKS["induction"](vocab_size=7, seq_len=5, period_per="batch", min_period=2)):
+        seen = seen_in_training(tiny, 1, 7, 9, 200)
+        drawn = {tuple(r) for step in range(1, 8) for r in TrainBatches(tiny, 1, 9)[step].inputs.tolist()}
+        expected = sum(tuple(r) in drawn for r in fixed_batch(tiny, 1, "eval", 200).inputs.tolist())
+        assert seen == expected and 0 < expected < 200
 
 
 def write(folder: Path, content: bytes, name: str = "sample.txt") -> str:

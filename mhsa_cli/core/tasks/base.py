@@ -32,7 +32,8 @@ class Task:
     With `uniform_answers` every symbol is as likely at each of them, and both are exact; else they are counted.
     `note` is a caution printed below this task's attention maps. With `holds_back` evaluation rows are other
     data than those of training. `gaps` are the distances at which its rows favour repeats. `separator` is the id of
-    one, if any. `baselines` are losses (nats) of simpler ways to answer, by their names.
+    one, if any. `baselines` are losses (nats) of simpler ways to answer, by their names. With `per_batch` the rows of
+    one call of `sample` have something in common, and training draws each batch by a call of its own.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Task:
     seq_len: int
     uniform_answers: ClassVar[bool] = False
     holds_back: bool = False
+    per_batch: bool = False
     gaps: Sequence[int] = ()
     separator: int | None = None
     space: str = " "  # between tokens in generated text
@@ -168,11 +170,19 @@ class TrainBatches:
     def __getitem__(self, step: int) -> Batch:
         index, offset = divmod(step - 1, BLOCK)
         if self._block is None or index != self._index:
-            generator = stream_generator(self.seed, "train", index)
-            self._block = self.task.draw(BLOCK * self.batch_size, generator)
+            self._block = train_rows(self.task, self.seed, index, self.batch_size)
             self._index = index
         rows = slice(offset * self.batch_size, (offset + 1) * self.batch_size)
         return Batch(self._block.inputs[rows], self._block.targets[rows])
+
+
+def train_rows(task: Task, seed: int, index: int, batch_size: int) -> Batch:
+    """Draw the rows of training block number `index`: those of its BLOCK batches, one after the other."""
+    generator = stream_generator(seed, "train", index)
+    if not task.per_batch:
+        return task.draw(BLOCK * batch_size, generator)
+    inputs, targets = zip(*(task.draw(batch_size, generator) for _ in range(BLOCK)), strict=True)
+    return Batch(torch.cat(inputs), torch.cat(targets))
 
 
 def fixed_batch(task: Task, seed: int, stream: str, n: int) -> Batch:

@@ -14,13 +14,16 @@ class Recall(Task):
     """A row is a prefix of L random symbols, a separator, and an answer of L symbols; only the answer is scored.
 
     L is seq_len / 2, or drawn per row from min_length..seq_len/2; a shorter row ends in padding. Ids: symbols first,
-    then padding (only if lengths vary), and the separator last. A task overrides `answer_index`.
+    then padding (only if lengths vary), and the separator last. With `loss_on` "all" training predicts the prefix and
+    the separator, too, but no padding. A task overrides `answer_index`.
     """
 
     separator: int
 
-    def __init__(self, *, vocab_size: int, seq_len: int, min_length: int | None = None) -> None:
-        self.vocab_size, self.seq_len = vocab_size, seq_len
+    def __init__(
+        self, *, vocab_size: int, seq_len: int, min_length: int | None = None, loss_on: str = "answers"
+    ) -> None:
+        self.vocab_size, self.seq_len, self.loss_on = vocab_size, seq_len, loss_on
         self.max_length = seq_len // 2
         self.min_length = self.max_length if min_length is None else min_length
         self.separator = vocab_size - 1
@@ -39,6 +42,12 @@ class Recall(Task):
         raise NotImplementedError
 
     def sample(self, generator: Generator, rows: int) -> Batch:
+        return self._drawn(generator, rows, self.loss_on)
+
+    def held_out(self, generator: Generator, rows: int) -> Batch:
+        return self._drawn(generator, rows, "answers")
+
+    def _drawn(self, generator: Generator, rows: int, loss_on: str) -> Batch:
         prefix = torch.randint(self.n_symbols, (rows, self.max_length), generator=generator)
         if self.padding is None:
             length = torch.full((rows, 1), self.max_length)
@@ -51,7 +60,7 @@ class Recall(Task):
         ids = prefix.gather(1, index).masked_fill(t == length, self.separator)
         if self.padding is not None:
             ids = ids.masked_fill(i >= length, self.padding)
-        targets = ids.masked_fill(~answered, IGNORE)
+        targets = ids.masked_fill(i >= length if loss_on == "all" else ~answered, IGNORE)
         return Batch(ids[:, :-1].contiguous(), targets[:, 1:].contiguous())
 
     def source(self, inputs: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import hashlib
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.tasks.base import BLOCK, Task, TrainBatches, fixed_batch, stream_generator
+from mhsa_cli.core.tasks.base import BLOCK, Task, TrainBatches, fixed_batch, train_rows
 from mhsa_cli.core.training.checkpoint import tensor_bytes
 
 MAX_ROWS = 1_000_000  # training rows drawn again to count; the count is None beyond
@@ -40,7 +40,7 @@ def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int,
     for index in range(-(-steps // BLOCK)):
         if index * BLOCK * batch_size > MAX_ROWS:
             return None
-        rows = task.sample(stream_generator(seed, "train", index), BLOCK * batch_size).inputs
+        rows = train_rows(task, seed, index, batch_size).inputs
         missing.difference_update(row_keys(rows[: (steps - index * BLOCK) * batch_size]).tolist())
         if not missing:
             break

@@ -17,18 +17,22 @@ WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fals
 WORDS |= dict.fromkeys(("", "~", "null", "Null", "NULL"))
 MOST = 10**9
 TOKENS, LENGTH = ("int", 2, 2**20), ("int", 1, 65536)
+LOSS_ON = ("word", "answers", "all")
 
 # Of each key: its kind, and from where to where; a `?` behind the kind lets null through.
 TASKS: dict[str, dict[str, tuple[Any, ...]]] = {
     "repeat": {"vocab_size": TOKENS, "seq_len": LENGTH},
     "shift": {"vocab_size": TOKENS, "seq_len": LENGTH},
-    "copy": {"vocab_size": TOKENS, "seq_len": LENGTH, "min_length": ("int?", 1, 32768)},
-    "reverse": {"vocab_size": TOKENS, "seq_len": LENGTH, "min_length": ("int?", 1, 32768)},
+    "copy": {"vocab_size": TOKENS, "seq_len": LENGTH, "min_length": ("int?", 1, 32768), "loss_on": LOSS_ON},
+    "reverse": {"vocab_size": TOKENS, "seq_len": LENGTH, "min_length": ("int?", 1, 32768), "loss_on": LOSS_ON},
     "induction": {
         "vocab_size": TOKENS,
         "seq_len": ("int", 2, 65536),
         "min_period": ("int?", 1, 65535),
         "max_period": ("int?", 1, 65535),
+        "distinct": ("bool",),
+        "period_per": ("word", "row", "batch"),
+        "loss_on": LOSS_ON,
     },
     "text": {"path": ("path",), "seq_len": LENGTH, "eval_fraction": ("float", 5e-324, 0.5)},
 }
@@ -89,9 +93,17 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     "repeat": {"vocab_size": 64, "seq_len": 12},
     "shift": {"vocab_size": 64, "seq_len": 12},
-    "copy": {"vocab_size": 64, "seq_len": 12, "min_length": None},
-    "reverse": {"vocab_size": 64, "seq_len": 12, "min_length": None},
-    "induction": {"vocab_size": 32, "seq_len": 24, "min_period": None, "max_period": None},
+    "copy": {"vocab_size": 64, "seq_len": 12, "min_length": None, "loss_on": "answers"},
+    "reverse": {"vocab_size": 64, "seq_len": 12, "min_length": None, "loss_on": "answers"},
+    "induction": {
+        "vocab_size": 32,
+        "seq_len": 24,
+        "distinct": True,
+        "min_period": None,
+        "max_period": None,
+        "period_per": "row",
+        "loss_on": "answers",
+    },
     "text": {"seq_len": 64, "eval_fraction": 0.1},
 }
 
@@ -216,7 +228,7 @@ def unlawful(task: dict[str, Any], model: dict[str, Any], train: dict[str, Any])
             yield "prefix"
     if task["name"] == "induction":
         shortest, longest = task["min_period"] or max(1, length // 4), task["max_period"] or length // 2
-        if longest >= length or shortest > longest or longest > task["vocab_size"]:
+        if longest >= length or shortest > longest or (task["distinct"] and longest > task["vocab_size"]):
             yield "periods"
     if width % heads or heads % (model["n_kv_heads"] or heads):
         yield "heads"
