@@ -17,6 +17,7 @@ ALIASES: dict[str, str] = {
     "task.path": "file data_path data_file text_file train_file input_file dataset_path",
     "task.eval_fraction": "val_fraction val_split test_split eval_split val_set_size",
     "model.d_model": "n_embd n_embed embed_dim emb_dim embedding_dim hidden_size hidden_dim model_dim dim width",
+    "model.d_head": "d_heads head_dim head_size kv_channels",
     "model.n_heads": "n_head num_heads num_head nhead nheads heads num_attention_heads n_attention_heads",
     "model.n_kv_heads": "num_kv_heads n_kv_head num_key_value_heads kv_heads n_head_kv n_query_groups num_query_groups "
     "multi_query_group_num",
@@ -80,7 +81,6 @@ SENTENCES: dict[str, str] = {
     "eval_batches eval_iters limit_val_batches": "evaluation is counted in rows: `train.eval_sequences` = batches x "
     "batch size",
     "num_train_examples train_examples": "data is drawn when needed: `train.steps_per_epoch` = examples / batch_size",
-    "d_head d_heads head_dim head_size kv_channels": "a head is `model.d_model` / `model.n_heads` wide: write these",
     "expand mlp_ratio expansion_ratio ffn_mult": "`model.d_mlp` is the hidden width itself: ratio x d_model",
     "optimizer optim optimizer_type": "the optimiser is Adam (AdamW with `train.weight_decay`): write `train.lr`, "
     "`train.betas`, `train.weight_decay`",

@@ -10,7 +10,7 @@ from mhsa_cli.text import byte_size
 
 LIMIT_BYTES = 16 * 2**30
 CAUSES: dict[str, tuple[str, ...]] = {  # the settings that enlarge each part, the strongest first
-    "weights": ("model.d_model", "model.d_mlp", "model.n_layers", "task.vocab_size"),
+    "weights": ("model.d_model", "model.d_mlp", "model.d_head", "model.n_layers", "task.vocab_size"),
     "masks": ("model.max_seq_len", "task.seq_len", "model.n_layers"),
     "maps": ("task.seq_len", "train.batch_size", "model.n_heads", "model.n_layers"),
     "stream": ("train.batch_size", "task.seq_len", "task.vocab_size", "model.d_model", "model.d_mlp"),
@@ -30,8 +30,9 @@ def _count(task: Any, model: Any, vocab_size: int) -> int:
     embeddings = vocab_size * D
     if model.positions == "learned":
         embeddings += (model.max_seq_len or task.seq_len) * D
-    kv = D // model.n_heads * (model.n_kv_heads or model.n_heads)  # width of the keys, and of the values
-    attention = (D + bias) * (D + 2 * kv) + D * (D + bias) + norm
+    queries = model.n_heads * model.head_width  # their width
+    kv = (model.n_kv_heads or model.n_heads) * model.head_width  # width of the keys, and of the values
+    attention = (D + bias) * (queries + 2 * kv) + D * (queries + bias) + norm
     ups = 2 if model.mlp == "swiglu" else 1
     mlp = (ups + 1) * D * model.d_mlp + bias * (D + ups * model.d_mlp) + norm if model.d_mlp else 0
     head = vocab_size * (1 if model.tie_embeddings else D + 1)  # the head always has its bias
@@ -68,11 +69,12 @@ def estimate(task: Any, model: Any, train: Any) -> Estimate:
     item = 8 if train.dtype == "float64" else 4
     count = _count(task, model, vocab_size)
     rows = train.batch_size * task.seq_len
+    widths = 4 * model.d_model + 4 * model.n_heads * model.head_width + 2 * model.d_mlp  # of a layer's activations
     return Estimate(
         weights=4 * item * count,
         masks=MODELS * model.n_layers * (model.max_seq_len or task.seq_len) ** 2,
         maps=2 * item * model.n_layers * model.n_heads * rows * task.seq_len,
-        stream=item * rows * (2 * vocab_size + model.n_layers * (8 * model.d_model + 2 * model.d_mlp)),
+        stream=item * rows * (2 * vocab_size + model.n_layers * widths),
         parameters=count,
     )
 

@@ -14,7 +14,7 @@ from mhsa_cli.config.spelling import did_you_mean
 from mhsa_cli.config.tasks import AnyTask, Repeat
 
 Norm = Literal["none", "layernorm", "rmsnorm"]
-Mlp = Literal["gelu", "swiglu"]
+Mlp = Literal["gelu", "relu", "swiglu"]
 RopeLayout = Literal["interleaved", "half"]
 Schedule = Literal["constant", "cosine", "linear"]
 DType = Literal["float32", "float64", "bfloat16"]
@@ -79,15 +79,23 @@ def _next_to(number: int, options: list[int]) -> str:
     return " and ".join(map(str, [*below[-1:], *above[:1]]))
 
 
+# Settings of the built-in attention that custom attention does not take, each with what is left to do.
+_BUILT_IN = {
+    "d_head": "its heads are d_model / n_heads wide",
+    "n_kv_heads": "custom attention may share keys itself",
+}
+
+
 class ModelConfig(Section):
     """The network; with d_mlp 0, no residual and no norm it is attention alone."""
 
     d_model: Width = Field(default=32, description="model width")
-    n_heads: Width = Field(default=4, description="attention heads, each d_model / n_heads wide")
+    n_heads: Width = Field(default=4, description="attention heads")
+    d_head: Width | None = Field(default=None, description="width of a head; null = d_model / n_heads")
     n_kv_heads: Width | None = Field(default=None, description="key/value heads; null = n_heads, 1 = multi-query")
     n_layers: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="layers")
     d_mlp: Annotated[int, Field(ge=0, le=2**20)] = Field(default=0, description="hidden width of the MLP; 0 = no MLP")
-    mlp: Mlp = Field(default="gelu", description="gelu | swiglu: type of the MLP")
+    mlp: Mlp = Field(default="gelu", description="gelu | relu | swiglu: type of the MLP")
     residual: bool = Field(default=False, description="residual connections")
     norm: Norm = Field(default="none", description="none | layernorm | rmsnorm, pre-norm")
     positions: Positions = Field(default="sinusoidal", description=" | ".join(SCHEMES))
@@ -100,13 +108,13 @@ class ModelConfig(Section):
     max_seq_len: SeqLen | None = Field(default=None, description="longest row the model takes; null = task.seq_len")
     tie_embeddings: bool = Field(default=False, description="tie the input and output embeddings")
 
-    @field_validator("n_heads")
+    @field_validator("d_head")
     @classmethod
-    def _divides(cls, value: int, info: ValidationInfo) -> int:
-        d_model = info.data.get("d_model")
-        if d_model is not None and d_model % value:
-            message = f"`model.d_model` ({d_model}) is not divisible by `model.n_heads` ({value})"
-            way = f"nearest n_heads that divide {d_model}: {_next_to(value, divisors(d_model))}"
+    def _divides(cls, value: int | None, info: ValidationInfo) -> int | None:
+        d_model, n_heads = info.data.get("d_model"), info.data.get("n_heads")
+        if value is None and d_model is not None and n_heads is not None and d_model % n_heads:
+            message = f"`model.d_model` ({d_model}) is not divisible by `model.n_heads` ({n_heads})"
+            way = f"nearest n_heads that divide {d_model}: {_next_to(n_heads, divisors(d_model))}"
             raise rule("heads", message, way, at=("n_heads", "d_model"))
         return value
 
@@ -123,8 +131,13 @@ class ModelConfig(Section):
     @field_validator("positions")
     @classmethod
     def _turns_pairs(cls, value: str, info: ValidationInfo) -> str:
-        d_model, n_heads = info.data.get("d_model"), info.data.get("n_heads")
-        if value == "rope" and d_model and n_heads and d_model // n_heads % 2:
+        d_model, n_heads, d_head = (info.data.get(name) for name in ("d_model", "n_heads", "d_head"))
+        if value != "rope" or "d_head" not in info.data:
+            return value
+        if d_head is not None and d_head % 2:
+            message = f"`model.positions` (rope) rotates pairs, but `model.d_head` ({d_head}) is odd"
+            raise rule("pairs", message, "make d_head even; or use other positions", at=("positions", "d_head"))
+        if d_head is None and d_model and n_heads and d_model // n_heads % 2:
             message = f"`model.positions` (rope) rotates pairs, but `model.d_model` ({d_model}) / `model.n_heads`"
             near = _next_to(n_heads, [n for n in divisors(d_model) if d_model // n % 2 == 0])
             way = f"nearest n_heads with an even width: {near}" if near else "make d_model even"
@@ -145,10 +158,10 @@ class ModelConfig(Section):
                 message = f"`model.positions` ({positions}) belongs to the built-in attention, not to custom attention"
                 way = "use learned, sinusoidal or none; custom attention may have its own"
                 raise rule("positions", message, way, at=("positions", "attention"))
-            if info.data.get("n_kv_heads") is not None:
-                message = "`model.n_kv_heads` belongs to the built-in attention, not to custom attention"
-                way = "leave the line out; custom attention may share keys itself"
-                raise rule("custom-attention", message, way, at=("n_kv_heads", "attention"))
+            for name, way in _BUILT_IN.items():
+                if info.data.get(name) is not None:
+                    message = f"`model.{name}` belongs to the built-in attention, not to custom attention"
+                    raise rule("custom-attention", message, f"leave the line out; {way}", at=(name, "attention"))
         return value
 
     @field_validator("window")
@@ -166,6 +179,11 @@ class ModelConfig(Section):
     def _reaches(cls, value: int | None, info: ValidationInfo) -> int | None:
         # The context has the task's length, so that this is checked even if another setting is wrong.
         return _check_reach(value, (info.context or {}).get("seq_len"))
+
+    @property
+    def head_width(self) -> int:
+        """The width of a head: `model.d_head`, or d_model / n_heads."""
+        return self.d_head or self.d_model // self.n_heads
 
 
 def _check_reach(max_seq_len: int | None, seq_len: int | None) -> int | None:

@@ -16,14 +16,17 @@ def check_size(name: str, size: int) -> None:
         raise ValueError(f"{name} ({size}) must be at least 1")
 
 
-def check_heads(d_model: int, n_heads: int, n_kv_heads: int) -> None:
-    """Check that n_heads divides d_model, and n_kv_heads n_heads."""
+def check_heads(d_model: int, n_heads: int, n_kv_heads: int, d_head: int | None = None) -> int:
+    """Check that n_heads divides d_model, unless `d_head` is given, and n_kv_heads n_heads. Returns d_head."""
     for name, size in (("d_model", d_model), ("n_heads", n_heads), ("n_kv_heads", n_kv_heads)):
         check_size(name, size)
-    if d_model % n_heads:
+    if d_head is not None:
+        check_size("d_head", d_head)
+    elif d_model % n_heads:
         raise ValueError(f"d_model ({d_model}) must be divisible by n_heads ({n_heads})")
     if n_heads % n_kv_heads:
         raise ValueError(f"n_heads ({n_heads}) must be divisible by n_kv_heads ({n_kv_heads})")
+    return d_model // n_heads if d_head is None else d_head
 
 
 def check_dtype(dtype: torch.dtype | None) -> None:

@@ -98,7 +98,7 @@ def test_misspellings_are_matched_last() -> None:
 
 def test_a_name_like_nothing_gets_the_list_of_keys() -> None:
     assert suggest("zzz", "model", KEYS).kind == "keys" and suggest("zzz", "", KEYS).kind == "sections"
-    assert suggest("zzz", "model", KEYS).text.startswith("keys of `model`: d_model, n_heads, ")
+    assert suggest("zzz", "model", KEYS).text.startswith("keys of `model`: d_model, n_heads, d_head, ")
     assert suggest("zzz", "", KEYS).text.startswith("sections are `task`, `model` and `train`")
 
 

@@ -25,13 +25,14 @@ def test_a_text_has_no_count_before_its_file_is_read(load: Load) -> None:
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
 @pytest.mark.parametrize("norm", ["none", "layernorm"])
 @pytest.mark.parametrize("d_mlp", [0, 7])
-def test_the_count_is_the_models_own(positions: str, norm: str, d_mlp: int) -> None:
+@pytest.mark.parametrize("heads", [{"n_heads": 2}, {"n_heads": 6, "d_head": 3, "n_kv_heads": 2}])
+def test_the_count_is_the_models_own(positions: str, norm: str, d_mlp: int, heads: dict[str, int]) -> None:
     torch = pytest.importorskip("torch")
     from mhsa_cli.core.model.transformer import build
 
     for bias, tied in itertools.product((True, False), repeat=2):
-        model = {"d_model": 10, "n_heads": 2, "n_layers": 3, "max_seq_len": 13, "positions": positions, "norm": norm,
-                 "d_mlp": d_mlp, "bias": bias, "tie_embeddings": tied}  # fmt: skip
+        model = {"d_model": 10, **heads, "n_layers": 3, "max_seq_len": 13, "positions": positions, "norm": norm,
+                 "d_mlp": d_mlp, "mlp": "relu", "bias": bias, "tie_embeddings": tied}  # fmt: skip
         config = Config.model_validate({"task": {"vocab_size": 17, "seq_len": 11}, "model": model})
         built = build(config.model, vocab_size=17, max_seq_len=13, generator=torch.Generator().manual_seed(3))
         assert parameters(config.task, config.model) == sum(weight.numel() for weight in built.parameters()), model

@@ -24,9 +24,17 @@ def test_rope_needs_pairs_of_features(complain: Complain) -> None:
     )
     odd = complain("model: {d_model: 15, n_heads: 3, positions: rope}")
     assert "`model.d_model` (15)" in odd and "  make d_model even; or use other positions" in odd
+    own = complain("model:\n  d_model: 36\n  d_head: 9\n  positions: rope\n")
+    assert "`model.d_head` (9) is odd" in own and "  make d_head even; or use other positions" in own
     # Where positions come from an override, the override is what is pointed at.
     other = complain("model: {d_model: 36}", "positions=rope")
     assert "(36) / `model.n_heads` (4) is odd" in other and "positions=rope" in other
+
+
+def test_with_a_width_of_its_own_a_head_need_not_divide_the_model(load: Load, complain: Complain) -> None:
+    model = load("model: {d_model: 30, n_heads: 4, d_head: 6, positions: rope}").model
+    assert model.head_width == 6 and load("model: {d_model: 30, n_heads: 5}").model.head_width == 6
+    assert "`model.d_head`" in complain("model: {attention: mine.py:Mine, d_head: 6}")
 
 
 def test_key_and_value_heads_divide_the_heads(complain: Complain) -> None:

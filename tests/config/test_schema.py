@@ -19,7 +19,8 @@ def test_the_defaults_are_the_lesson() -> None:
     assert Config().to_dict() == {
         "task": {"name": "repeat", "vocab_size": 64, "seq_len": 12},
         "model": {
-            "d_model": 32, "n_heads": 4, "n_kv_heads": None, "n_layers": 1, "d_mlp": 0, "mlp": "gelu",
+            "d_model": 32, "n_heads": 4, "d_head": None, "n_kv_heads": None, "n_layers": 1, "d_mlp": 0,
+            "mlp": "gelu",
             "residual": False, "norm": "none", "positions": "sinusoidal", "rope_theta": 10000.0,
             "rope_layout": "interleaved", "attention": "softmax", "window": None, "bias": True, "dropout": 0.0,
             "max_seq_len": None, "tie_embeddings": False,

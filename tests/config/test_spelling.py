@@ -86,7 +86,7 @@ def test_where_nothing_is_near_the_keys_are_listed(complain: Complain) -> None:
     [
         ("trian", ["train", "trace"], "train"), ("inspect_heads", ["inspect-heads", "inspect"], "inspect-heads"),
         ("tain", ["train"], "train"), ("traiin", ["train"], "train"), ("runss", ["runs"], "runs"),
-        ("run", ["runs"], "runs"), ("lr", ["lc"], None), ("n_mlp", ["d_mlp"], None), ("relu", ["gelu"], None),
+        ("run", ["runs"], "runs"), ("lr", ["lc"], None), ("n_mlp", ["d_mlp"], None), ("silu", ["gelu"], None),
         ("gelo", ["gelu"], "gelu"), ("nope", ["none", "rope"], "none"), ("none1", ["none"], "none"),
         ("cart", ["carp", "card"], None), ("", ["a"], None),
     ],
@@ -97,7 +97,7 @@ def test_nearest(word: str, known: list[str], meant: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("line", "other"),
-    [("norm: groupnorm", "rmsnorm"), ("mlp: relu", "gelu"), ("mlp: geglu", "gelu"), ("attention: sparse", "softmax")],
+    [("norm: groupnorm", "rmsnorm"), ("mlp: silu", "gelu"), ("mlp: geglu", "gelu"), ("attention: sparse", "softmax")],
 )
 def test_an_unsupported_option_is_not_taken_for_a_similar_one(line: str, other: str, complain: Complain) -> None:
     told = complain(f"model: {{{line}}}")

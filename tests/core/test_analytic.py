@@ -42,6 +42,7 @@ FORMS = {
     "mlp": ["d_mlp=20", "n_layers=2"],
     "block": ["residual=true", "norm=layernorm", "d_mlp=20", "n_layers=3", "positions=learned"],
     "long rows": ["residual=true", "norm=layernorm", "n_layers=2"],  # long by a patch
+    "relu and wide heads": ["d_mlp=20", "mlp=relu", "d_head=5", "residual=true"],
     "block without bias": ["residual=true", "norm=layernorm", "d_mlp=20", "model.bias=false"],
 }
 

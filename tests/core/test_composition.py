@@ -22,17 +22,19 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from tests.core.noise import Noise, small
 
 
+@pytest.mark.parametrize("d_head", [None, 2, 23])
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 6])
 @torch.no_grad()
-def test_composition_is_that_of_dense_matrices(n_kv_heads: int) -> None:
-    model = small(3, n_layers=3, residual=True, d_model=18, n_heads=6, n_kv_heads=n_kv_heads).double()
-    groups = 3 * n_kv_heads
+def test_composition_is_that_of_dense_matrices(n_kv_heads: int, d_head: int | None) -> None:
+    model = small(3, n_layers=3, residual=True, d_model=18, n_heads=6, n_kv_heads=n_kv_heads, d_head=d_head).double()
+    d = d_head or 3
+    queries, groups = 6 * d, d * n_kv_heads
 
     def dense(layer: int, h: int) -> tuple[Tensor, Tensor]:
         W, out = model.attention[layer].qkv_proj.weight, model.attention[layer].out_proj.weight
-        own, group = slice(3 * h, 3 * h + 3), {1: [0] * 6, 2: [0, 0, 0, 1, 1, 1], 6: range(6)}[n_kv_heads][h]
-        shared = slice(3 * group, 3 * group + 3)
-        W_Q, W_K, W_V = W[:18][own].T, W[18 : 18 + groups][shared].T, W[18 + groups :][shared].T
+        own, group = slice(d * h, d * h + d), {1: [0] * 6, 2: [0, 0, 0, 1, 1, 1], 6: range(6)}[n_kv_heads][h]
+        shared = slice(d * group, d * group + d)
+        W_Q, W_K, W_V = W[:queries][own].T, W[queries : queries + groups][shared].T, W[queries + groups :][shared].T
         return W_Q @ W_K.T, W_V @ out[:, own].T
 
     found = list(compositions(model))

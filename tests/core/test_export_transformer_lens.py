@@ -35,6 +35,8 @@ CASES: dict[str, dict[str, Any]] = {
     "multi-query, rope by halves": LLAMA | {"n_kv_heads": 1, "rope_layout": "half", "rope_theta": 500.0},
     "alibi": {"positions": "alibi", "norm": "rmsnorm"},
     "window": BLOCK | {"window": 3, "n_kv_heads": 2},
+    "relu, wide heads that do not divide": BLOCK | {"mlp": "relu", "n_heads": 5, "d_head": 7},
+    "narrow heads, shared": LLAMA | {"d_head": 2},
     "no positions, tied": {"positions": "none", "tie_embeddings": True},
 }
 

@@ -25,10 +25,12 @@ FORMS = [
     ("model.dropout=0.2",),
     ("model.tie_embeddings=true", "model.norm=rmsnorm"),
     ("model.mlp=swiglu", "model.n_kv_heads=1", "model.positions=rope"),
+    ("model.mlp=relu", "model.d_head=5"),
     ("model.positions=alibi", "model.window=4", "model.dropout=0.0"),
     ("model.attention=linear", "model.dropout=0.0"),
     # The bare block, with its gradient by hand.
     ("model.n_layers=1", "model.d_mlp=0", "model.norm=none", "model.residual=false", "model.dropout=0.0"),
+    ("model.n_layers=1", "model.mlp=relu", "model.d_head=5", "model.norm=none", "model.dropout=0.0"),
 ]
 
 

@@ -118,6 +118,16 @@ def test_the_cost_of_what_a_block_has_besides() -> None:
     assert ours - 2 * 5 * 64 == counter.get_total_flops()  # torch leaves out the head's bias
 
 
+def test_heads_with_a_width_of_their_own_have_it_in_every_shape_and_formula() -> None:
+    settings = ["seq_len=5", "d_model=12", "n_heads=5", "d_head=6", "residual=true", "d_mlp=7", "mlp=relu"]
+    trace = told(*settings)
+    assert shape(trace, "qkv", "qkv_proj") == "(B, T, 3*H*d_head) = (2, 5, 90)"
+    assert shape(trace, "merged", "merge heads") == "(B, T, H*d_head) = (2, 5, 30)"
+    assert shape(trace, "y", "out_proj") == "(B, T, D) = (2, 5, 12)" and step(trace, "hidden", "relu(up)").flops == 70
+    assert trace.attention_parameters == 12 * 90 + 90 + 30 * 12 + 12 and all(check.passed for check in trace.checks)
+    assert all(check.passed for check in told(*settings[:2], "n_heads=6", "n_kv_heads=2", *settings[3:]).checks)
+
+
 def test_linear_attention_has_sums_in_place_of_scores() -> None:
     """Two blocks of 64 and a rest: B=2 T=130 D=12 H=3 d_head=4."""
     trace = told("seq_len=130", "d_model=12", "n_heads=3", "attention=linear")

@@ -65,7 +65,7 @@ def obstacles(c: ModelConfig) -> list[str]:
 
 def hooked_config(c: ModelConfig, vocab_size: int, max_seq_len: int) -> dict[str, Any]:
     """Return the HookedTransformerConfig of a model as a dict for `from_dict`."""
-    d_head = c.d_model // c.n_heads
+    d_head = c.head_width
     config: dict[str, Any] = {
         "n_layers": c.n_layers,
         "d_model": c.d_model,
@@ -75,7 +75,7 @@ def hooked_config(c: ModelConfig, vocab_size: int, max_seq_len: int) -> dict[str
         "d_vocab": vocab_size,
         "d_vocab_out": vocab_size,
         "attn_only": c.d_mlp == 0,
-        "act_fn": "silu" if c.mlp == "swiglu" else "gelu",  # exact GELU, not tanh
+        "act_fn": "silu" if c.mlp == "swiglu" else c.mlp,  # exact GELU, not tanh
         "gated_mlp": c.d_mlp > 0 and c.mlp == "swiglu",
         "d_mlp": c.d_mlp or None,
         "normalization_type": {"none": None, "layernorm": "LN", "rmsnorm": "RMS"}[c.norm],

@@ -36,16 +36,16 @@ class LowRank(NamedTuple):
         return LowRank(self.right, self.left)
 
     def compressed(self) -> Tensor:
-        """Compute (D, n * d): side by side X with |X^T Y| = |left @ right^T @ Y| for every Y, scaled to |X| = 1.
+        """Compute (D, n * d), side by side X with |X^T Y| = |left @ right^T @ Y| for every Y, scaled to |X| = 1.
 
-        A QR decomposition drops a rotation. NaN where a matrix is zero.
+        A QR decomposition drops a rotation, and what d exceeds D by. NaN where a matrix is zero.
         """
         X = self.right @ torch.linalg.qr(self.left)[1].transpose(-2, -1)
         return (X / X.norm(dim=(-2, -1), keepdim=True)).transpose(0, 1).flatten(1)
 
 
 class Layer(NamedTuple):
-    """What the heads of a layer write, (D, H * d), and read by queries, keys and values, (D, 3 * H * d)."""
+    """What the heads of a layer write, (D, H * d), and read by queries, keys and values, (D, 3 * H * d); d <= D."""
 
     written: Tensor
     read: Tensor
@@ -69,7 +69,9 @@ def layers_of(model: TransformerLM) -> list[Layer]:
         by_scores = [qk.t.compressed(), qk.compressed()]
         if attn.kind != "softmax":
             by_scores = [torch.full_like(part, math.nan) for part in by_scores]
-        found.append(Layer(ov.compressed(), torch.cat([*by_scores, ov.t.compressed()], 1), attn.d_head))
+        found.append(
+            Layer(ov.compressed(), torch.cat([*by_scores, ov.t.compressed()], 1), min(attn.d_head, attn.d_model))
+        )
     return found
 
 

@@ -1,7 +1,7 @@
 """Multi-head self-attention: one fused projection, heads as views, one mask, one output projection.
 
-Sizes: B batch, T tokens, D = d_model, H = n_heads, G = n_kv_heads, d = d_head = D / H. All functions also take a stack
-of M models, whose parameters and inputs have a leading M.
+Sizes: B batch, T tokens, D = d_model, H = n_heads, G = n_kv_heads, d = d_head (default: D / H). All functions also
+take a stack of M models, whose parameters and inputs have a leading M.
 """
 
 from __future__ import annotations
@@ -121,10 +121,10 @@ def mask_all(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
 
 
 class MultiHeadSelfAttention(NamedProjections, WithTables):
-    """Causal multi-head self-attention: one fused `qkv_proj` (D to (H + 2G) d) and one `out_proj` (D to D).
+    """Causal multi-head self-attention: one fused `qkv_proj` (D to (H + 2G) d) and one `out_proj` (H d to D).
 
     Shapes: x (B, T, D) to (B, T, D), or (M, B, T, D) in a stack; weights (B, H, T, T). Parameters: qkv_proj.weight
-    ((H + 2G) d, D), its rows q of all heads, then k, then v; out_proj.weight (D, D). W_Q, W_K, W_V, W_O, each
+    ((H + 2G) d, D), its rows q of all heads, then k, then v; out_proj.weight (D, H d). W_Q, W_K, W_V, W_O, each
     (d_out, d_in), and b_Q, b_K, b_V, b_O are views of them, to read and to write.
     Raises: ValueError for an argument that is out of range or does not fit.
     Example: `y, weights = MultiHeadSelfAttention(32, 4, 12)(x, return_weights=True)`
@@ -140,6 +140,7 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
         max_seq_len: int = 1024,
         *,
         n_kv_heads: int | None = None,
+        d_head: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         kind: str = "softmax",
@@ -150,10 +151,11 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
     ) -> None:
         """Build the block and draw its weights.
 
-        d_model: width D of input and output, a multiple of n_heads.
-        n_heads: number of heads H; each is d_head = D / H wide.
+        d_model: width D of input and output, a multiple of n_heads unless d_head is given.
+        n_heads: number of heads H.
         max_seq_len: longest input, tokens; the causal mask is (max_seq_len, max_seq_len).
         n_kv_heads: key/value heads G, a divisor of n_heads; each serves H / G query heads. None: H; 1: multi-query.
+        d_head: width d of a head. None: D / H.
         bias: whether both projections have biases.
         dropout: probability in [0, 1) of dropping attention weights and outputs in training.
         kind: "softmax"; "linear" (a feature map in its place); "uniform" (equal weights on all visible keys, frozen).
@@ -163,7 +165,7 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
         """
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-        check_heads(d_model, n_heads, n_kv_heads)
+        self.d_head = check_heads(d_model, n_heads, n_kv_heads, d_head)
         check_size("max_seq_len", max_seq_len)
         if kind not in KINDS:
             raise ValueError(f"attention kind {kind!r} is not one of {', '.join(KINDS)}")
@@ -171,11 +173,11 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
             check_size("window", window)
             if kind != "softmax":
                 raise ValueError(f"window ({window}) belongs to kind 'softmax', got kind {kind!r}")
-        self.d_model, self.n_heads, self.n_kv_heads, self.d_head = d_model, n_heads, n_kv_heads, d_model // n_heads
+        self.d_model, self.n_heads, self.n_kv_heads = d_model, n_heads, n_kv_heads
         self.max_seq_len, self.kind, self.window = max_seq_len, kind, window
-        self.widths = [d_model, n_kv_heads * self.d_head, n_kv_heads * self.d_head]  # of q, k and v
+        self.widths = [heads * self.d_head for heads in (n_heads, n_kv_heads, n_kv_heads)]  # of q, k and v
         self.qkv_proj = Linear(d_model, sum(self.widths), bias, device=device, dtype=dtype)
-        self.out_proj = Linear(d_model, d_model, bias, device=device, dtype=dtype)
+        self.out_proj = Linear(self.widths[0], d_model, bias, device=device, dtype=dtype)
         self.weights_dropout = Dropout(dropout)
         self.out_dropout = Dropout(dropout)
         if positions is not None and not isinstance(positions, Positions):

@@ -216,7 +216,7 @@ def alibi_slopes(n_heads: int) -> list[float]:
 POSITIONS: dict[str, Callable[[ModelConfig, int], Positions]] = {
     "learned": lambda c, longest: LearnedPositions(longest, c.d_model),
     "sinusoidal": lambda c, longest: SinusoidalPositions(longest, c.d_model),
-    "rope": lambda c, longest: RopePositions(longest, c.d_model // c.n_heads, c.rope_theta, c.rope_layout),
+    "rope": lambda c, longest: RopePositions(longest, c.head_width, c.rope_theta, c.rope_layout),
     "alibi": lambda c, longest: AlibiPositions(c.n_heads),
     "none": lambda c, longest: Positions(),
 }

@@ -30,13 +30,14 @@ NORMS: dict[str, Callable[[int, bool], nn.Module]] = {
 class MLP(nn.Module):
     """Two linear maps with a nonlinearity between them: (..., D) to (..., d_mlp) to (..., D).
 
-    d_model, d_mlp: the widths. kind: "gelu", or "swiglu", silu of one map times another. bias: whether the maps have
-    biases. dropout: probability in [0, 1) of dropping outputs in training.
+    d_model, d_mlp: the widths. kind: "gelu", "relu", or "swiglu", silu of one map times another. bias: whether the
+    maps have biases. dropout: probability in [0, 1) of dropping outputs in training.
     Source: Hendrycks and Gimpel 2016; Shazeer 2020.
     """
 
     def __init__(self, d_model: int, d_mlp: int, *, kind: str, bias: bool, dropout: float) -> None:
         super().__init__()
+        self.activation = F.relu if kind == "relu" else F.gelu
         self.up = Linear(d_model, d_mlp, bias)
         self.gate = Linear(d_model, d_mlp, bias) if kind == "swiglu" else None
         self.down = Linear(d_mlp, d_model, bias)
@@ -46,7 +47,7 @@ class MLP(nn.Module):
         """Map x (..., D) to (..., D)."""
         stacked = self.up.weight.dim() == 3
         if self.gate is None:
-            hidden = slotwise(F.gelu, self.up(x), stacked)
+            hidden = slotwise(self.activation, self.up(x), stacked)
         else:
             hidden = slotwise(F.silu, self.gate(x), stacked) * self.up(x)
         return self.dropout(self.down(hidden))
@@ -78,6 +79,7 @@ class Block(nn.Module):
                 bias=c.bias,
                 dropout=c.dropout,
                 n_kv_heads=c.n_kv_heads,
+                d_head=c.d_head,
                 kind=c.attention,
                 window=c.window,
                 positions=positions,
@@ -222,8 +224,8 @@ def build(
 ) -> TransformerLM:
     """Build one model and draw its weights from `generator` alone, in the order of its modules.
 
-    The weights do not depend on n_heads. `custom` is the loaded block of a config that names a file: a config alone
-    runs no code. Raises: UsageError without it, or if its test fails.
+    The weights do not depend on n_heads, unless d_head is set. `custom` is the loaded block of a config that names a
+    file: a config alone runs no code. Raises: UsageError without it, or if its test fails.
     """
     if is_file(config.attention) and custom is None:
         message = f"model.attention is {config.attention}, which is not imported by itself"

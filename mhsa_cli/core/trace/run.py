@@ -164,7 +164,7 @@ def _all(name: str, count: int, wrong: Sequence[str]) -> TraceCheck:
 def _scaling(config: Config, record: Recorder) -> TraceCheck:
     """Compare the measured divisor of the scores, the worst of all layers, with sqrt(d_head)."""
     c, slack = config.model, 1e-2 if config.train.dtype == "bfloat16" else 1e-3
-    right, wrong = math.sqrt(c.d_model / c.n_heads), math.sqrt(c.d_model)
+    right, wrong = math.sqrt(c.head_width), math.sqrt(c.d_model)
     largest, smallest = record.worst["divisor"], -record.worst["-divisor"]
     divisor = max(largest, smallest, key=lambda d: abs(d - right))
     std = {step.name: step.std or 0.0 for step in reversed(record.steps)}  # of layer 0
@@ -192,6 +192,9 @@ def _attention_formula(config: Config) -> str:
     c = config.model
     shared = c.n_kv_heads not in (None, c.n_heads)
     weights, biases = ("2*D*D+2*D*G*d_head", "+2*D+2*G*d_head") if shared else ("4*D*D", "+4*D")
+    if c.head_width * c.n_heads != c.d_model:
+        kv = "G" if shared else "H"
+        weights, biases = f"2*D*H*d_head+2*D*{kv}*d_head", f"+D+H*d_head+2*{kv}*d_head"
     return weights + (biases if c.bias else "")
 
 

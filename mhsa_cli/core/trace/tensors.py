@@ -151,7 +151,9 @@ def mlp_forward(mlp: MLP, h: Tensor, record: Recorder) -> Tensor:
     """Compute the MLP: h (B, T, D) to (B, T, D)."""
     up = record.linear("up", "B T d_mlp", mlp.up, h, "up")
     if mlp.gate is None:
-        hidden = record("hidden", "gelu(up)", "B T d_mlp", F.gelu(up), up, flops=up.numel())
+        hidden = record(
+            "hidden", f"{mlp.activation.__name__}(up)", "B T d_mlp", mlp.activation(up), up, flops=up.numel()
+        )
     else:
         gate = record.linear("gate", "B T d_mlp", mlp.gate, h, "gate")
         hidden = record("hidden", "silu(g) * up", "B T d_mlp", F.silu(gate) * up, gate, up, flops=2 * up.numel())
@@ -162,9 +164,13 @@ def attention_forward(attn: MultiHeadSelfAttention, h: Tensor, pos: Tensor, reco
     """Compute attention: h (B, T, D) to y (B, T, D)."""
     shared = attn.n_kv_heads != attn.n_heads
     wide, narrow, kv = ("D+2*G*d_head", "G*d_head", "G") if shared else ("3*D", "D", "H")
+    full = "D"  # the width of all heads
+    if attn.widths[0] != attn.d_model:
+        full = "H*d_head"
+        wide, narrow = (f"{full}+2*G*d_head", narrow) if shared else (f"3*{full}", full)
     qkv = record.linear("qkv", f"B T {wide}", attn.qkv_proj, h, "qkv_proj")
     q, k, v = qkv.split(attn.widths, dim=-1)
-    for name, width, t in (("q", "D", q), ("k", narrow, k), ("v", narrow, v)):
+    for name, width, t in (("q", full, q), ("k", narrow, k), ("v", narrow, v)):
         record(name, "split", f"B T {width}", t, qkv)
     q = record("q", "split heads", "B H T d_head", parts.split_heads(q, attn.n_heads), q)
     k = record("k", "split heads", f"B {kv} T d_head", parts.split_heads(k, attn.n_kv_heads), k)
@@ -177,7 +183,7 @@ def attention_forward(attn: MultiHeadSelfAttention, h: Tensor, pos: Tensor, reco
         k = record("k", "share heads", "B H T d_head", parts.share_heads(k, attn.n_heads), k)
         v = record("v", "share heads", "B H T d_head", parts.share_heads(v, attn.n_heads), v)
     context = KINDS[attn.kind](attn, q, k, v, pos, record)
-    merged = record("merged", "merge heads", "B T D", parts.merge_heads(context), context)
+    merged = record("merged", "merge heads", f"B T {full}", parts.merge_heads(context), context)
     y = record.linear("y", "B T D", attn.out_proj, merged, "out_proj")
     if not record.silent and attn.kind != "uniform":  # which has one implementation
         # Recorded: softmax materialised, linear attention with running sums. The other implementation must agree.

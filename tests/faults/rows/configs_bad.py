@@ -94,7 +94,7 @@ model.positions: sin | did you mean `sinusoidal`?
 model.attention: sofmax | did you mean `softmax`?
 model.attention: attn.py:Class | found `attn.py:Class` | there is no such file
 model.attention: attn | found the text `attn` | one of softmax, linear, uniform
-model.mlp: relu | one of gelu, swiglu
+model.mlp: silu | one of gelu, relu, swiglu
 model.dropout: .nan | found `.nan`
 model.dropout: 1.0 | from 0, below 1
 model.dropout: -0.1 | from 0, below 1

@@ -26,7 +26,7 @@ FORMS: dict[str, list[Any]] = {  # taken in turn, so that a few cases meet all o
     "positions": [*MODEL["positions"][1:], "rope half"],
     "attention": ["softmax", "window", "linear", "uniform"],
     "norm": ["none", "layernorm", "rmsnorm"],
-    "mlp": ["", "gelu", "swiglu"],
+    "mlp": ["", "gelu", "relu", "swiglu"],
     "dtype": ["float32", "float64", "bfloat16"],
     "bias": [True, False],
     "residual": [True, False],

@@ -39,10 +39,12 @@ TASKS: dict[str, dict[str, tuple[Any, ...]]] = {
 MODEL: dict[str, tuple[Any, ...]] = {
     "d_model": ("int", 1, 65536),
     "n_heads": ("int", 1, 65536),
+    "d_head": ("int?", 1, 65536),
+    "d_head": ("int?", 1, 65536),
     "n_kv_heads": ("int?", 1, 65536),
     "n_layers": ("int", 1, 1024),
     "d_mlp": ("int", 0, 2**20),
-    "mlp": ("word", "gelu", "swiglu"),
+    "mlp": ("word", "gelu", "relu", "swiglu"),
     "residual": ("bool",),
     "norm": ("word", "none", "layernorm", "rmsnorm"),
     "positions": ("word", "learned", "sinusoidal", "rope", "alibi", "none"),
@@ -78,7 +80,8 @@ TRAIN: dict[str, tuple[Any, ...]] = {
 TEXTS = {("task", "path"), ("model", "attention"), ("train", "device")}  # the keys of text
 DEFAULTS: dict[str, dict[str, Any]] = {
     "model": {
-        "d_model": 32, "n_heads": 4, "n_kv_heads": None, "n_layers": 1, "d_mlp": 0, "mlp": "gelu", "residual": False,
+        "d_model": 32, "n_heads": 4, "d_head": None, "n_kv_heads": None, "n_layers": 1, "d_mlp": 0,
+        "mlp": "gelu", "residual": False,
         "norm": "none", "positions": "sinusoidal", "rope_theta": 10000.0, "rope_layout": "interleaved",
         "attention": "softmax", "window": None, "bias": True, "dropout": 0.0, "max_seq_len": None,
         "tie_embeddings": False,
@@ -230,9 +233,9 @@ def unlawful(task: dict[str, Any], model: dict[str, Any], train: dict[str, Any])
         shortest, longest = task["min_period"] or max(1, length // 4), task["max_period"] or length // 2
         if longest >= length or shortest > longest or (task["distinct"] and longest > task["vocab_size"]):
             yield "periods"
-    if width % heads or heads % (model["n_kv_heads"] or heads):
+    if (model["d_head"] is None and width % heads) or heads % (model["n_kv_heads"] or heads):
         yield "heads"
-    elif model["positions"] == "rope" and width // heads % 2:
+    elif model["positions"] == "rope" and (model["d_head"] or width // heads) % 2:
         yield "pairs"
     if model["attention"] == "linear" and model["positions"] == "alibi":
         yield "alibi"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mhsa_cli.core.model import layers
@@ -108,11 +109,11 @@ class _Layout:
 
     def _block(self, layer: int, block: Block, x: Pair, allowed: Tensor) -> Pair:
         """Append the parts of one block on x, in the order of `Block.forward`; returns its output."""
-        name, D = f"blocks.{layer}", x[0].size(-1)
+        name = f"blocks.{layer}"
 
         def attention(x: Pair, y: Pair) -> None:
-            qkv, context = self._pair(f"qkv.{layer}", 3 * D), self._pair(f"context.{layer}", D)
-            T, H = len(allowed), block.inner.n_heads
+            T, H, width = len(allowed), block.inner.n_heads, block.inner.widths[0]
+            qkv, context = self._pair(f"qkv.{layer}", 3 * width), self._pair(f"context.{layer}", width)
             self._linear(f"{name}.attn.qkv_proj", x, qkv)
             short = parts.Attention(layer, qkv, context, allowed, H, self.take) if T <= parts.SHORT else None
             self._append(short or parts.FusedAttention(qkv, context, T, H))
@@ -122,8 +123,13 @@ class _Layout:
             width = self.weights[f"{name}.mlp.up.weight"].size(-2)
             self._linear(f"{name}.mlp.up", x, self._pair(f"hidden.{layer}", width))
             (h, d_h), (a, d_a) = self._whole(f"hidden.{layer}", width), self._whole(f"active.{layer}", width)
-            self.forwards.append(partial(torch.ops.aten.gelu.out, h, out=a))
-            self.backwards.append(partial(torch.ops.aten.gelu_backward.grad_input, d_a, h, grad_input=d_h))
+            aten = torch.ops.aten
+            if block.mlp is not None and block.mlp.activation is F.relu:
+                self.forwards.append(partial(aten.relu.out, h, out=a))
+                self.backwards.append(partial(aten.threshold_backward.grad_input, d_a, h, 0, grad_input=d_h))
+            else:
+                self.forwards.append(partial(aten.gelu.out, h, out=a))
+                self.backwards.append(partial(aten.gelu_backward.grad_input, d_a, h, grad_input=d_h))
             self._linear(f"{name}.mlp.down", self._pair(f"active.{layer}", width), y)
 
         x = self._sublayer(attention, block.attn_norm, f"{name}.attn_norm", x, block.residual)

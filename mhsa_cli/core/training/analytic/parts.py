@@ -117,11 +117,11 @@ class LayerNorm:
 
 
 class Attention:
-    """Causal attention with materialised weights: qkv (M, B*T, 3D) to context (M, B*T, D)."""
+    """Causal attention with materialised weights: qkv (M, B*T, 3 H d) to context (M, B*T, H d)."""
 
     def __init__(self, layer: int, qkv: Pair, context: Pair, allowed: Tensor, n_heads: int, take: Take) -> None:
-        T, D, dtype = len(allowed), context[0].size(-1), qkv[0].dtype
-        R, H, d = context[0].numel() // (T * D), n_heads, D // n_heads  # R rows of all models together
+        T, width, dtype = len(allowed), context[0].size(-1), qkv[0].dtype
+        R, H, d = context[0].numel() // (T * width), n_heads, width // n_heads  # R rows of all models together
         mask = torch.zeros_like(allowed, dtype=dtype).masked_fill_(~allowed, -math.inf)
         # qkv is laid out by token, matrix products need it by head.
         by_token, by_head = (R, T, 3, H, d), (3, R, H, T, d)
@@ -191,8 +191,8 @@ class FusedAttention:
     """Causal attention by torch's fused kernel, with a small autograd graph for its backward pass."""
 
     def __init__(self, qkv: Pair, context: Pair, T: int, n_heads: int) -> None:
-        D = context[0].size(-1)
-        R, H, d = context[0].numel() // (T * D), n_heads, D // n_heads
+        width = context[0].size(-1)
+        R, H, d = context[0].numel() // (T * width), n_heads, width // n_heads
         values, self.d_qkv = (t.view(R, T, 3, H, d).permute(2, 0, 3, 1, 4) for t in qkv)
         self.qkv = values.unbind(0)
         self.context, self.d_context = (t.view(R, T, H, d).transpose(1, 2) for t in context)
