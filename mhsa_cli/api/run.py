@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mhsa_cli.api.settings import check_kinds, config_and_changes
 from mhsa_cli.api.shown import InFolder, ShownMaps
 from mhsa_cli.api.tables import Table, table
 from mhsa_cli.config.custom_attention import refuse_block
@@ -27,6 +28,7 @@ from mhsa_cli.jobs.load_heads import (
 from mhsa_cli.jobs.run_config import run_config
 from mhsa_cli.jobs.steps import check_step, find_step
 from mhsa_cli.records.claim_words import words
+from mhsa_cli.records.evaluation import Evaluation
 from mhsa_cli.records.heads import HeadMaps, HeadScore
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD
@@ -139,6 +141,22 @@ class Run(InFolder):
             found, _ = measure_ablation(self._trained, chosen)
             return table({field.name: getattr(one, field.name) for field in fields(one)} for one in found)
 
+    def evaluate(self, *, rows: int | None = None, seed: int | None = None, **settings: Any) -> Table:
+        """Evaluate on held-out rows, also of the task with other settings: a row for each, the first as trained.
+
+        `settings` are those of the task, a list for several values: `evaluate(seq_len=[8, 12])`. `positions` and
+        `answers` have the figures by position. Raises: UsageError for rows that the model cannot take.
+        """
+        with as_guest():
+            whole = "a whole number"
+            check_kinds({"rows": (rows, int, whole), "seed": (seed, int, whole)})
+            _, changes = config_and_changes(None, None, {f"task.{key}": v for key, v in settings.items()}, grid=True)
+            from mhsa_cli.jobs.evaluate import evaluate_trained
+
+            found = evaluate_trained(self._trained, self._folder, self._own, changes, rows, seed)
+            trained = {key: self.config.to_dict()["task"].get(key) for key in found.results[-1].settings}
+            return table({**trained, **one.settings, **_figures(one)} for one in found.results)
+
     @property
     def model(self) -> Module:
         """The trained model, a torch module in eval mode: `model(ids)` gives logits (B, T, V) for ids (B, T)."""
@@ -183,6 +201,12 @@ class Run(InFolder):
             for sentence in explain_model(maps.report).split("\n"):
                 said += wrap_phrases([sentence], surface.width)
         return stacked([title, said, heads_picture(maps, surface)])
+
+
+def _figures(one: Evaluation) -> dict[str, Any]:
+    plain = asdict(one)
+    del plain["settings"]
+    return {"exact_match": one.exact_match, **plain}
 
 
 def _addresses(heads: Heads) -> Iterator[str]:

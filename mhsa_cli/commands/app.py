@@ -79,6 +79,12 @@ MEASURE = {
         "Compares settings, results and curves, and matches heads by their attention maps on the same rows. Of a "
         "sweep: neighbouring settings, compared seed by seed.",
     ),
+    "evaluate": Help(
+        "Evaluate a run on held-out rows, also of other lengths",
+        "copy-h4 task.seq_len=8,12",
+        "Loss, accuracy and exact match, also by position. Settings of the task may be changed, with a list a row for "
+        "each value; the first row is the task as trained.",
+    ),
     "bench": Help(
         "Measure training speed and memory on this machine",
         "d_model=64 batch_size=32",

@@ -80,7 +80,7 @@ def _find_settings(ctx: typer.Context, typed: str) -> Iterable[str]:
     """Find `KEY=`, by whole keys and short names, and `KEY=VALUE` where one key is left."""
     from mhsa_cli.config.fields import all_keys
 
-    keys = all_keys()
+    keys = [key for key in all_keys() if ctx.info_name != "evaluate" or key.startswith("task.")]
     names = [key.rpartition(".")[2] for key in keys]
     known = {name: key for key, name in zip(keys, names, strict=True) if names.count(name) == 1}
     known |= {key: key for key in keys}

@@ -61,7 +61,7 @@ def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, ski
         raise unwanted("--seeds", seeds, "1 or more", "a comparison needs at least 6 seeds")
     texts = [(text, split_values(text.partition("=")[2])) for text in overrides]
     _count([len(items) for _, items in texts], seeds)
-    data, axes = read_file(config_path), _axes(texts)
+    data, axes = read_file(config_path), read_axes(texts)
     _refuse_unknown(data, axes)
     cells: list[Cell] = []
     invalid: list[tuple[Mapping[str, str], str]] = []
@@ -95,7 +95,7 @@ def _count(sizes: Sequence[int], seeds: int) -> None:
         raise UsageError(message, "use fewer values, or lower --seeds")
 
 
-def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> dict[str, Values]:
+def read_axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> dict[str, Values]:
     """Read the arguments by their dotted keys. Raises: ConfigError with all problems."""
     axes: dict[str, Values] = {}
     first: dict[str, str] = {}

@@ -30,7 +30,8 @@ MAX_STEPS = 10**9
 Width = Annotated[int, Field(ge=1, le=65536)]
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
 Count = Annotated[int, Field(ge=0, le=MAX_STEPS)]
-Rows = Annotated[int, Field(ge=1, le=2**20)]
+MAX_ROWS = 2**20
+Rows = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 

@@ -172,3 +172,18 @@ def test_progress_is_one_line_that_is_gone_in_the_end(tmp_path: Path, monkeypatc
     assert written == []
     mhsa.train("copy", TINY, n_heads=2, runs=tmp_path / "runs", **QUICK)
     assert written[-1] == "" and written[-2].startswith("step 18/18  loss ") and max(map(len, written)) < 80
+
+
+def test_an_evaluation_is_that_of_the_command(tiny: mhsa.Run, place: Path) -> None:
+    found = rows(tiny.evaluate(seq_len=[4, 6], rows=20))
+    command = [sys.executable, "-m", "mhsa_cli", "evaluate", "tiny", "seq_len=4,6", "--rows", "20", "--json"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
+    wanted = json.loads(done.stdout)["results"]
+    assert [row["seq_len"] for row in found] == [6, 4, 6]
+    for row, one in zip(found, wanted, strict=True):
+        keys = ("loss", "loss_se", "accuracy", "exact_match", "seen", "positions")
+        assert [row[key] for key in keys] == [one[key] for key in keys]
+    assert tiny.info["final"]["eval_loss"] == rows(tiny.evaluate())[0]["loss"]
+    with pytest.raises(mhsa.MhsaError) as caught:
+        tiny.evaluate(vocab_size=10)
+    assert caught.value.code == "ids"

@@ -148,7 +148,7 @@ def test_help_and_version_are_commands_too() -> None:
     ("typed", "offered"),
     [
         ("ls", "mhsa runs"), ("list", "mhsa runs"), ("show a", "mhsa runs a"), ("heads a", "mhsa inspect-heads a"),
-        ("eval", "mhsa curve"), ("plot a", "mhsa curve a"), ("resume a", "mhsa train --resume a"),
+        ("eval", "mhsa evaluate"), ("plot a", "mhsa curve a"), ("resume a", "mhsa train --resume a"),
         ("trian", "mhsa train"), ("inspect_heads", "mhsa inspect-heads"), ("run", "mhsa train"),
         ("config chekc a.yaml", "mhsa config check a.yaml"), ("init my.yaml", "mhsa config init my.yaml"),
     ],

@@ -200,15 +200,21 @@ def keys_that_hold(answers: Tensor, inputs: Tensor, answered: Tensor) -> Tensor:
     return ((inputs.unsqueeze(1) == answers.unsqueeze(2)) & answered.unsqueeze(2)).tril()
 
 
-def sums(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum each model's cross-entropy (nats), correct answers and scored positions.
+def token_figures(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the cross-entropy (nats) of every token and whether it is correct, both 0 where nothing is scored.
 
-    Shapes: logits (M, B, T, V), targets (M, B, T), every result (M,). An answer is correct if no other id is more
-    likely; argmax differs at exact ties only, at ten times the cost.
+    Shapes: logits (M, B, T, V), targets and results (M, B, T). An answer is correct if no other id is more likely;
+    argmax differs at exact ties only, at ten times the cost.
     """
     scored = targets != IGNORE
     log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     answer = log_p.gather(-1, targets.long().clamp(min=0).unsqueeze(-1)).squeeze(-1)  # (M, B, T)
     with torch.no_grad():
-        correct = ((answer == log_p.amax(-1)) & scored).flatten(1).sum(1)
-    return -(answer * scored).flatten(1).sum(1), correct, scored.flatten(1).sum(1)
+        correct = (answer == log_p.amax(-1)) & scored
+    return -(answer * scored), correct
+
+
+def sums(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum each model's cross-entropy (nats), correct answers and scored positions: logits (M, B, T, V) to (M,) each."""
+    nats, correct = token_figures(logits, targets)
+    return nats.flatten(1).sum(1), correct.flatten(1).sum(1), (targets != IGNORE).flatten(1).sum(1)

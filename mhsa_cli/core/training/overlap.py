@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -29,22 +30,30 @@ def rows_sha256(task: Task, seed: int, n: int) -> str:
 
 
 def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int, stream: str = "eval") -> int | None:
-    """Count the n held-out rows of a stream that also occur in `steps` training batches, by drawing those again.
+    """Count the n held-out rows of a stream that also occur in `steps` training batches.
 
     None where the held-out rows are other data, or there are too many rows.
     """
+    return rows_seen(task, seed, steps, batch_size, [fixed_batch(task, seed, stream, n).inputs])[0]
+
+
+def rows_seen(task: Task, seed: int, steps: int, batch_size: int, sets: Sequence[Tensor]) -> list[int | None]:
+    """Count the rows of each set (N, T) that occur in `steps` training batches, by drawing those again.
+
+    None where the held-out rows are other data, or there are too many rows. Rows of another length never occur.
+    """
     if task.holds_back:
-        return None
-    wanted = row_keys(fixed_batch(task, seed, stream, n).inputs).tolist()
-    missing = set(wanted)
-    for index in range(-(-steps // BLOCK)):
+        return [None] * len(sets)
+    wanted = [row_keys(ids).tolist() if ids.size(1) == task.seq_len else [] for ids in sets]
+    missing = {key for keys in wanted for key in keys}
+    for index in range(-(-steps // BLOCK) if missing else 0):
         if index * BLOCK * batch_size > MAX_ROWS:
-            return None
+            return [None] * len(sets)
         rows = train_rows(task, seed, index, batch_size).inputs
         missing.difference_update(row_keys(rows[: (steps - index * BLOCK) * batch_size]).tolist())
         if not missing:
             break
-    return sum(key not in missing for key in wanted)
+    return [sum(key not in missing for key in keys) for keys in wanted]
 
 
 def shared_rows(task: Task, seed: int, batch_size: int, n: int) -> int:

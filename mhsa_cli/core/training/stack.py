@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -38,6 +38,7 @@ def unstack(stacked: TransformerLM, slot: int = 0) -> TransformerLM:
     return copy.deepcopy(stacked, own).eval()  # type: ignore[arg-type]  # copies no stacked parameter
 
 
+CHUNK = 256  # rows evaluated together
 ADAM: dict[str, Any] = {"eps": 1e-8, "fused": True, "amsgrad": False, "maximize": False}
 
 
@@ -193,23 +194,30 @@ class Stack:
         for g in [self.gradients] if self.M == 1 else self._by_model:
             g *= scale.unsqueeze(-1) if g.dim() == 2 else scale
 
-    @torch.no_grad()
-    def evaluate(self, inputs: Tensor, targets: Tensor, chunk: int = 256) -> tuple[list[float], list[float]]:
+    def evaluate(self, inputs: Tensor, targets: Tensor, chunk: int = CHUNK) -> tuple[list[float], list[float]]:
         """Compute each model's loss (nats) and accuracy on its rows (M, N, T): means over all scored tokens."""
         self._check_shapes(inputs, targets)
         check_targets(targets, self.vocab_size)
         self.model.eval()
         try:
-            parts = []
-            for rows in range(0, inputs.size(1), chunk):
-                x, y = inputs[:, rows : rows + chunk], targets[:, rows : rows + chunk]
-                with autocast(self.config.dtype, self.device):
-                    logits = self.model(x)
-                parts.append(torch.stack([s.cpu().double() for s in sums(logits, y)]))
+            parts = in_chunks(self.model, inputs, targets, self.config.dtype, self.device, chunk)
+            found = torch.stack([torch.stack([s.cpu().double() for s in sums(*part)]) for part in parts])
         finally:
             self.model.train()
-        loss, right, count = torch.stack(parts).sum(0)  # not the mean of the chunks' means
+        loss, right, count = found.sum(0)  # not the mean of the chunks' means
         return (loss / count).tolist(), (right / count).tolist()
+
+
+@torch.no_grad()
+def in_chunks(
+    model: TransformerLM, inputs: Tensor, targets: Tensor, dtype: str, device: torch.device, chunk: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Run a stack in eval mode on rows (M, N, T): logits (M, chunk, T, V) with their targets, chunk by chunk."""
+    for x, y in zip(inputs.split(chunk, 1), targets.split(chunk, 1), strict=True):
+        with autocast(dtype, device):
+            logits = model(x)
+        assert isinstance(logits, Tensor)  # no weights were asked for
+        yield logits, y
 
 
 def parameter_dtype(config: TrainConfig) -> torch.dtype:
