@@ -10,11 +10,11 @@
     run.model, run.config, run.path        torch module, settings, folder
 
     sweep = mhsa.sweep("copy", n_heads=[2, 4], seeds=8)
-    sweep.differences, sweep.trials, sweep.report
-    sweep = mhsa.load_sweep("sweep-copy")
+    sweep.differences, sweep.trials, sweep.report; mhsa.load_sweep("name")
 
     mhsa.grade("my.py:MyAttention")        its faults; or a module, a class
     mhsa.tasks["copy"], mhsa.nn            a task's settings, torch modules
+    mhsa.save_checkpoint, mhsa.load_checkpoint  of any module and optimizer
 
 Tables are pandas DataFrames where pandas is installed, else lists of dicts.
 `print` writes runs, sweeps and grades as text, a notebook draws them.
@@ -27,6 +27,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mhsa_cli.api.checkpoint import load_checkpoint as load_checkpoint
+    from mhsa_cli.api.checkpoint import save_checkpoint as save_checkpoint
     from mhsa_cli.api.grade import grade as grade
     from mhsa_cli.api.run import Run as Run
     from mhsa_cli.api.run import load as load
@@ -50,6 +52,8 @@ _HOMES = {
     "Sweep": "api.sweep",
     "grade": "api.grade",
     "tasks": "api.tasks",
+    "save_checkpoint": "api.checkpoint",
+    "load_checkpoint": "api.checkpoint",
     "MhsaError": "errors",
     "MhsaWarning": "errors",
 }

@@ -18,7 +18,7 @@ import mhsa_cli as mhsa
 assert [name for name in sys.modules if name.startswith("mhsa_cli.")] == []
 names = [name for name in dir(mhsa) if not name.startswith("__")]
 names.remove("nn")
-assert len(names) == 10 and all(getattr(mhsa, name) is not None for name in names)
+assert len(names) == 12 and all(getattr(mhsa, name) is not None for name in names)
 run = mhsa.load("tiny")
 assert run.path.name == run.name == "tiny" and run.config.model.n_heads == 3 and run.info["status"] == "finished"
 assert len(run.metrics) and len(run.claims) and len(run.heads) and run._repr_html_() and str(run)
