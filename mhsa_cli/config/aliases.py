@@ -35,6 +35,7 @@ ALIASES: dict[str, str] = {
     "model.bias": "use_bias qkv_bias attention_bias attn_bias",
     "model.dropout": "attn_pdrop resid_pdrop embd_pdrop attention_dropout hidden_dropout attn_dropout resid_dropout "
     "dropout_rate p_dropout dropout_p",
+    "model.init_std": "initializer_range init_range init_method_std",
     "model.max_seq_len": "max_context_length max_position_embeddings max_seq_length n_ctx n_positions model_max_length "
     "max_length max_len",
     "model.tie_embeddings": "tie_word_embeddings weight_tying tie_weights tied_embeddings",
@@ -45,8 +46,10 @@ ALIASES: dict[str, str] = {
     "train.lr": "learning_rate base_lr max_lr peak_lr",
     "train.schedule": "lr_scheduler_type lr_schedule lr_scheduler scheduler lr_decay_style",
     "train.warmup_steps": "warmup_iters lr_warmup_steps num_warmup_steps warmup t_warmup",
+    "train.min_lr": "lr_min end_lr eta_min min_learning_rate",
     "train.weight_decay": "wd",
     "train.betas": "beta1 beta2 adam_beta1 adam_beta2 adam_betas",
+    "train.eps": "adam_eps adam_epsilon epsilon",
     "train.grad_clip": "max_norm max_grad_norm gradient_clipping gradient_clip_val clip_grad_norm grad_norm_clip",
     "train.seed": "global_seed random_seed manual_seed",
     "train.device": "devices accelerator gpu",
@@ -61,7 +64,6 @@ ALIASES: dict[str, str] = {
 
 _STEPS = "steps are epochs x steps_per_epoch: write `train.epochs` and `train.steps_per_epoch`"
 _WARMUP = "warm-up is counted in steps: `train.warmup_steps` = fraction x epochs x steps_per_epoch"
-_END_LR = "the schedule has no lowest rate to set: remove it"
 _NAMING = "a run's name and folder are given on the command line, not in the config: see `mhsa train --help`"
 
 # Advice on names without a key of ours. A trailing * stands for any ending.
@@ -74,8 +76,7 @@ SENTENCES: dict[str, str] = {
     "write `train.epochs` and `train.steps_per_epoch`",
     "lr_decay_iters lr_decay_steps decay_steps": "the schedule always spans the whole run: remove it",
     "warmup_ratio warmup_fraction warmup_percent": _WARMUP,
-    "min_lr lr_min end_lr": _END_LR,
-    "alpha_f": f"`alpha_f` is a ratio (lowest rate / peak rate); {_END_LR}",
+    "alpha_f": "`alpha_f` is a ratio: `train.min_lr` = alpha_f x lr",
     "accum_steps gradient_accumulation_steps grad_accum accumulate_grad_batches": "gradients are not accumulated: "
     "`train.batch_size` = batch size x accumulation steps",
     "eval_batches eval_iters limit_val_batches": "evaluation is counted in rows: `train.eval_sequences` = batches x "

@@ -105,6 +105,9 @@ class ModelConfig(Section):
     attention: Attention = Field(default="softmax", description="softmax | linear | uniform (frozen) | FILE.py:Class")
     window: SeqLen | None = Field(default=None, description="sliding window of softmax, in tokens; null = none")
     bias: bool = Field(default=True, description="biases in the linear layers")
+    init_std: Annotated[float, Field(gt=0, le=100)] | None = Field(
+        default=None, description="initial weights from N(0, init_std^2), biases 0, as GPT-2; null = as torch.nn.Linear"
+    )
     dropout: Rate = Field(default=0.0, description="dropout probability in training")
     max_seq_len: SeqLen | None = Field(default=None, description="longest row the model takes; null = task.seq_len")
     tie_embeddings: bool = Field(default=False, description="tie the input and output embeddings")
@@ -203,8 +206,12 @@ class TrainConfig(Section):
     lr: Annotated[float, Field(gt=0, le=1e4)] = Field(default=5e-3, description="peak learning rate of Adam")
     schedule: Schedule = Field(default="constant", description="constant | cosine | linear: decay of lr after warm-up")
     warmup_steps: Count = Field(default=0, description="steps until lr reaches its peak")
+    min_lr: Annotated[float, Field(ge=0, le=1e4)] = Field(
+        default=0.0, description="learning rate of the last step of a cosine or linear schedule"
+    )
     weight_decay: Annotated[float, Field(ge=0, le=1e4)] = Field(default=0.0, description="weight decay, as in AdamW")
     betas: Betas = Field(default=(0.9, 0.999), description="beta1 and beta2 of Adam")
+    eps: Annotated[float, Field(ge=1e-16, le=1)] = Field(default=1e-8, description="added to Adam's denominator")
     grad_clip: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
         default=None, description="maximum gradient norm; null = no clipping"
     )
@@ -235,6 +242,17 @@ class TrainConfig(Section):
         if epochs and per_epoch is not None and value > epochs * per_epoch:
             message = f"found {value:,}, wanted at most {epochs * per_epoch:,}: the run has no more steps"
             raise rule("warmup", message, "steps are epochs x steps_per_epoch")
+        return value
+
+    @field_validator("min_lr")
+    @classmethod
+    def _decays(cls, value: float, info: ValidationInfo) -> float:
+        lr = info.data.get("lr")
+        if lr is not None and value > lr:
+            raise rule("min-lr", f"found {value:g}, wanted at most `train.lr` ({lr:g})", at=("min_lr", "lr"))
+        if value and info.data.get("schedule") == "constant":
+            message = f"`train.min_lr` ({value:g}) is where a schedule ends, `train.schedule` is constant"
+            raise rule("min-lr", message, "write schedule: cosine, or linear", at=("min_lr", "schedule"))
         return value
 
     @field_validator("dtype")

@@ -18,7 +18,14 @@ from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.own_score import resumed_scores
 from mhsa_cli.jobs.own_task import load_task
-from mhsa_cli.jobs.run_config import check_same_machine, check_unedited, differences, own_text, run_config
+from mhsa_cli.jobs.run_config import (
+    check_same_machine,
+    check_same_schedule,
+    check_unedited,
+    differences,
+    own_text,
+    run_config,
+)
 from mhsa_cli.jobs.sweep.membership import UNREPORTED
 from mhsa_cli.jobs.train import TrainingSetup, check_room, machine, noting_failure, prepare_device
 from mhsa_cli.runs.checkpoints import Loaded
@@ -65,6 +72,9 @@ def resumed_run(
         custom = load_block(config, run.read_run_json(), own.attention, who=run.name, allow_changed=allow_inexact)
         device = prepare_device(config)
         check_same_machine(run.read_run_json(), machine(config, device), allow_inexact)
+        trained_with = read_state(checkpoint.files, checkpoint.step)["config"]
+        if 0 < checkpoint.step < config.total_steps:
+            check_same_schedule(config, trained_with, allow_inexact)
         info = run.read_run_json()
         task = load_task(own_text(config, run), info, own.task, who=run.name, allow_changed=allow_inexact)
         scores = resumed_scores(info, own.scores, run.name, allow_inexact)

@@ -204,6 +204,19 @@ def check_same_machine(before: Mapping[str, Any], now: Mapping[str, Any], allow:
         raise RunError("a resume here may change the bits: " + "; ".join(wrong), "to accept that: --allow-inexact")
 
 
+def check_same_schedule(config: Config, trained_with: Mapping[str, Mapping[str, Any]], allow: bool) -> None:
+    """Compare how the schedule counts steps: older versions, without train.min_lr, fell to 0 one step after the last.
+
+    `trained_with` is the config in the checkpoint. Raises: RunError unless allowed.
+    """
+    falls = config.train.schedule != "constant" and "min_lr" not in trained_with.get("train", {})
+    if falls and not allow:
+        message = (
+            f"an older version began this run: its {config.train.schedule} schedule was one step behind this one's"
+        )
+        raise RunError(f"{message}, so a resume here changes the learning rates", "to accept that: --allow-inexact")
+
+
 def tell_edited(run: RunDir) -> None:
     """Print a note if config.yaml was edited after the training that is shown."""
     try:

@@ -8,9 +8,11 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mhsa_cli.config.schema import Config
 from tests.commands.shell import at_step, facts, metrics, mhsa, tree
 
 TRAIN = ("train", "--config", "tiny.yaml", "--name", "again")
@@ -75,6 +77,29 @@ def test_killed_at_once_after_its_last_save_a_run_still_gets_its_results(place: 
     assert now["weights_sha256"] == whole["weights_sha256"] and (RUN / "heads.json").exists()
 
 
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_a_run_of_an_older_version_goes_on_with_its_own_learning_rates_or_not_at_all(
+    schedule: str, monkeypatch: pytest.MonkeyPatch, here: Path
+) -> None:
+    """Before train.min_lr a schedule fell to 0 one step later."""
+
+    def older(config: Config) -> dict[str, Any]:
+        found = to_dict(config)
+        del found["train"]["min_lr"]
+        return found
+
+    to_dict = Config.to_dict
+    with monkeypatch.context() as patch, at_step(7, kill(signal.SIGINT)):
+        patch.setattr(Config, "to_dict", older)
+        assert mhsa(*TRAIN, f"train.schedule={schedule}").code == 130
+    said = mhsa("train", "--resume", "again")
+    if schedule == "cosine":
+        assert said.code == 4 and "--allow-inexact" in said.err and facts(RUN)["step"] == 7
+        said = mhsa("train", "--resume", "again", "--allow-inexact")
+    assert said.code == 0 and facts(RUN)["status"] == "finished"
+    assert mhsa("train", "--resume", "again", "train.epochs=3").code == 0
+
+
 @pytest.mark.parametrize("status", ["finished", "stopped"])
 def test_a_run_with_nothing_left_to_do_is_not_touched(status: str, tiny: Path) -> None:
     (tiny / "run.json").write_text(json.dumps({**facts(tiny), "status": status}))
@@ -103,7 +128,7 @@ def test_another_end_of_a_falling_schedule_is_told(tiny: Path) -> None:
     assert mhsa(*TRAIN, "train.schedule=linear").code == 0
     said = mhsa("train", "--resume", RUN, "train.epochs=4").err
     assert "note: the linear schedule now ends at step 20, not 10:" in said
-    assert "step 10 changes from 0.000714 to 0.00324" in said
+    assert "step 10 changes from 0 to 0.00294" in said
     assert "schedule" not in mhsa("train", "--resume", "tiny", "train.epochs=4").err
     assert "schedule" not in mhsa("train", "--resume", RUN, "train.epochs=4", "train.keep=3").err
 

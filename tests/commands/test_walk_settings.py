@@ -37,7 +37,7 @@ TOO_LITTLE = "text task.eval_fraction least"  # of this text, which is known whe
 # The greatest of these costs time or memory, or does not fit with this base: the config is only shown.
 DEAR = ("task.*", "model.d_model", "model.n_heads", "model.d_head", "model.n_kv_heads", "model.n_layers", "model.d_mlp",
         "model.max_seq_len", "train.epochs", "train.steps_per_epoch", "train.batch_size", "train.eval_sequences",
-        "train.warmup_steps", "train.threads")  # fmt: skip
+        "train.warmup_steps", "train.min_lr", "train.threads")  # fmt: skip
 # A value that another setting changes the meaning of: walked with that one, too.
 PAIRS = {"train.schedule": ("train.epochs", "0"), "model.mlp": ("model.d_mlp", "1")}
 

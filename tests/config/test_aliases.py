@@ -37,6 +37,7 @@ def test_each_alias_suggests_our_key(ours: str) -> None:
     [
         ("n_embd", "d_model"), ("n_head", "n_heads"), ("num_heads", "n_heads"), ("hidden_size", "d_model"),
         ("seq_length", "seq_len"), ("T", "seq_len"), ("V", "vocab_size"), ("d_vocab", "vocab_size"),
+        ("lr_min", "min_lr"), ("adam_epsilon", "eps"), ("initializer_range", "init_std"),
         ("learning_rate", "lr"), ("optimizer.lr", "lr"), ("warmup_iters", "warmup_steps"), ("bs", "batch_size"),
         ("max_norm", "grad_clip"), ("wd", "weight_decay"), ("beta2", "betas"), ("resid_pdrop", "dropout"),
         ("eval_interval", "eval_every"), ("logging_steps", "log_every"), ("save_steps", "save_every"),
@@ -55,7 +56,7 @@ def test_names_seen_in_the_wild(foreign: str, ours: str) -> None:
     [
         ("max_iters", "steps are epochs x steps_per_epoch"), ("max_steps", "steps are epochs x steps_per_epoch"),
         ("steps", "steps are epochs x steps_per_epoch"), ("train_iters", "steps are epochs x steps_per_epoch"),
-        ("warmup_ratio", "fraction x epochs x steps_per_epoch"), ("alpha_f", "is a ratio"), ("min_lr", "remove it"),
+        ("warmup_ratio", "fraction x epochs x steps_per_epoch"), ("alpha_f", "is a ratio"),
         ("gradient_accumulation_steps", "`train.batch_size` = batch size x accumulation steps"),
         ("eval_iters", "`train.eval_sequences` = batches x batch size"), ("max_duration", "4800 batches"),
         ("wandb_project", "not supported: remove it"), ("deepspeed", "not supported: remove it"),

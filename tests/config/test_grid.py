@@ -221,7 +221,7 @@ def test_too_many_trials_are_refused_before_anything_is_read(monkeypatch: pytest
     def never(*_: object) -> Grid:
         raise AssertionError("something was expanded")
 
-    for name in ("_axes", "_config", "read_file", "_seeded"):
+    for name in ("read_axes", "_config", "read_file", "_seeded"):
         monkeypatch.setattr(f"mhsa_cli.config.grid.{name}", never)
     ten = ",".join(map(str, range(1, 11)))
     keys = ("lr", "weight_decay", "dropout", "epochs", "batch_size", "n_layers")

@@ -22,12 +22,14 @@ def test_the_defaults_are_the_lesson() -> None:
             "d_model": 32, "n_heads": 4, "d_head": None, "n_kv_heads": None, "n_layers": 1, "d_mlp": 0,
             "mlp": "gelu",
             "residual": False, "norm": "none", "positions": "sinusoidal", "rope_theta": 10000.0,
-            "rope_layout": "interleaved", "attention": "softmax", "window": None, "bias": True, "dropout": 0.0,
+            "rope_layout": "interleaved", "attention": "softmax", "window": None, "bias": True, "init_std": None,
+            "dropout": 0.0,
             "max_seq_len": None, "tie_embeddings": False,
         },
         "train": {
             "epochs": 3, "steps_per_epoch": 120, "batch_size": 16, "lr": 0.005, "schedule": "constant",
-            "warmup_steps": 0, "weight_decay": 0.0, "betas": [0.9, 0.999], "grad_clip": None, "seed": 42,
+            "warmup_steps": 0, "min_lr": 0.0, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8,
+            "grad_clip": None, "seed": 42,
             "device": "auto", "dtype": "float32", "threads": 1, "log_every": None, "eval_every": None,
             "eval_sequences": 512, "save_every": None, "keep": 2,
         },
@@ -133,6 +135,11 @@ def test_endless_runs_are_refused(complain: Complain) -> None:
 def test_warmup_may_last_as_long_as_the_run(warmup: int, load: Load) -> None:
     text = f"train: {{epochs: 3, steps_per_epoch: 7, schedule: cosine, warmup_steps: {warmup}}}"
     assert load(text).train.warmup_steps == warmup
+
+
+@pytest.mark.parametrize("settings", ["lr: 0.1, min_lr: 0.2, schedule: cosine", "min_lr: 0.001", "min_lr: -1"])
+def test_the_rate_of_the_last_step_is_at_most_the_peak_and_of_a_schedule(settings: str) -> None:
+    assert codes(f"train: {{{settings}}}") == ["value" if "-1" in settings else "min-lr"]
 
 
 def test_warmup_longer_than_the_run_is_refused() -> None:

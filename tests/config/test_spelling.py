@@ -28,7 +28,7 @@ def leads_to(name: str, section: str = "") -> set[str]:
     [
         # looks like a name that is called something else
         "max_tokens", "max_new_tokens", "model_type", "interval", "type", "log_level", "batch_idx", "eval_strategy",
-        "top_k", "temperature", "momentum", "eps", "rope_dim", "vocab_file", "init_std", "sequence",
+        "top_k", "temperature", "momentum", "rope_dim", "vocab_file", "sequence",
         "n_hreads",  # n_heads or n_threads
         # a section in front that makes another thing of it
         "eval.batch_size", "val.batch_size", "eval.seed", "eval.dropout", "logging.level", "generate.seq_len",

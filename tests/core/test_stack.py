@@ -131,12 +131,15 @@ def test_ids_and_targets_that_are_no_models_own_are_refused_before_the_update(se
     assert torch.equal(stack.weights, before) and stack.updates == 0
 
 
-def test_the_update_is_adamw() -> None:
+@pytest.mark.parametrize("eps", [1e-8, 1e-2])
+def test_the_update_is_adamw(eps: float) -> None:
     """The fused call on flat buffers against torch's optimiser on the ordinary model."""
-    config = rich("model.dropout=0.0", "train.grad_clip=null", "train.schedule=constant", "train.warmup_steps=0")
+    plain = ("model.dropout=0.0", "train.grad_clip=null", "train.schedule=constant", "train.warmup_steps=0")
+    config = rich(*plain, f"train.eps={eps}")
     task = build_task(config.task)
     model = build_model(config, task)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=config.train.lr, weight_decay=config.train.weight_decay)
+    decay = config.train.weight_decay
+    optimiser = torch.optim.AdamW(model.parameters(), lr=config.train.lr, weight_decay=decay, eps=eps)
     stack = Stack([build_model(config, task)], [42], config.train, CPU)
     batches = TrainBatches(task, 42, config.train.batch_size)
     for step in range(1, 6):
@@ -152,23 +155,44 @@ def test_the_update_is_adamw() -> None:
             assert parameter.grad is not None
             assert torch.allclose(mine[name][0], parameter.grad, atol=1e-6 if step == 1 else 1e-4), name
         optimiser.step()
+    for name, parameter in model.named_parameters():  # a small eps makes steps of the rounding errors of zero gradients
+        assert eps < 1e-4 or torch.allclose(stack.parameters[name][0], parameter, atol=1e-5), name
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])
-@pytest.mark.parametrize("warmup", [0, 1, 19, 20])
-def test_the_learning_rate_is_positive_and_never_above_its_peak(schedule: str, warmup: int) -> None:
-    train = rich("train.steps_per_epoch=10", f"train.schedule={schedule}", f"train.warmup_steps={warmup}").train
+@pytest.mark.parametrize("least", [0.0, 1e-3])
+@pytest.mark.parametrize("warmup", [0, 1, 2, 19, 20])
+def test_the_learning_rate_rises_to_its_peak_once_and_falls_to_the_last_step(
+    schedule: str, least: float, warmup: int
+) -> None:
+    changes = [f"train.schedule={schedule}", f"train.warmup_steps={warmup}", "train.lr=0.02"]
+    least = least if schedule != "constant" else 0.0
+    train = rich("train.steps_per_epoch=10", *changes, f"train.min_lr={least}").train
     rates = [learning_rate(train, step) for step in range(1, 21)]
-    assert all(0 < rate <= train.lr for rate in rates)
-    rising, falling = rates[:warmup], rates[warmup:]
-    assert rising == sorted(rising) and falling == sorted(falling, reverse=True)
-    assert max(rates) == pytest.approx(train.lr)
+    assert all(least <= rate <= train.lr for rate in rates) and rates[0] > 0
+    rising, falling = rates[: max(warmup, 1)], rates[max(warmup, 1) - 1 :]
+    assert rising == [pytest.approx(train.lr * step / max(warmup, 1)) for step in range(1, len(rising) + 1)]
+    assert rising[-1] == falling[0] == train.lr
+    assert falling == sorted(falling, reverse=True)
+    if schedule != "constant" and warmup < 20:
+        assert len(set(falling)) == len(falling) and falling[-1] == least
+        half = falling[: (len(falling) + 1) // 2]  # a cosine and a line are symmetric about their middle
+        assert [a + b for a, b in zip(half, falling[::-1], strict=False)] == pytest.approx(
+            [train.lr + least] * len(half)
+        )
 
 
 def test_the_learning_rate_by_hand() -> None:
     train = rich("train.steps_per_epoch=5", "train.schedule=linear", "train.warmup_steps=2", "train.lr=0.8").train
-    expected = [0.4, 0.8, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+    expected = [0.4, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
     assert [learning_rate(train, step) for step in range(1, 11)] == pytest.approx(expected)
+    cosine = ["train.schedule=cosine", "train.warmup_steps=3", "train.lr=1.0", "train.min_lr=0.2"]
+    train = rich("train.steps_per_epoch=4", "train.epochs=2", *cosine).train
+    # From step 3 to step 8 the angle is 0, 36, ... 180 degrees.
+    angles = [0.2 + 0.4 * (1 + math.cos(math.radians(36 * i))) for i in range(6)]
+    assert [learning_rate(train, step) for step in range(1, 10)] == pytest.approx([1 / 3, 2 / 3, *angles, 0.2])
+    single = rich("train.steps_per_epoch=1", "train.epochs=1", "train.schedule=linear", "train.warmup_steps=0").train
+    assert learning_rate(single, 1) == single.lr  # the only step is the first one
 
 
 def test_loss_and_hits_by_hand() -> None:

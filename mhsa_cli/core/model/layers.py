@@ -123,8 +123,13 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(d_out, device=device, dtype=dtype)) if bias else None
         self.reset_parameters()
 
-    def reset_parameters(self, generator: Generator | None = None) -> None:
-        """Draw the weights again from `generator`, or from torch's default generator."""
+    def reset_parameters(self, generator: Generator | None = None, std: float | None = None) -> None:
+        """Draw the weights again from `generator` or torch's own; with `std` from N(0, std^2), and biases are 0."""
+        if std is not None:
+            nn.init.normal_(self.weight, std=std, generator=generator)
+            if self.bias is not None:
+                nn.init.zeros_(self.bias)
+            return
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5), generator=generator)
         if self.bias is not None:
             bound = 1 / math.sqrt(self.weight.size(-1))
@@ -144,9 +149,9 @@ class Embedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(n, d_model, device=device, dtype=dtype))
         self.reset_parameters()
 
-    def reset_parameters(self, generator: Generator | None = None) -> None:
-        """Draw the vectors again from `generator`, or from torch's default generator."""
-        nn.init.normal_(self.weight, std=0.02, generator=generator)
+    def reset_parameters(self, generator: Generator | None = None, std: float | None = None) -> None:
+        """Draw the vectors again from `generator` or torch's own, from N(0, std^2); default: 0.02."""
+        nn.init.normal_(self.weight, std=0.02 if std is None else std, generator=generator)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Look up ids (...) below n: (..., d_model); in a stack ids (M, ...), weight (M, n, d_model)."""

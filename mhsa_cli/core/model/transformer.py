@@ -131,7 +131,7 @@ class TransformerLM(WithTables):
         super().__init__()
         check_size("vocab_size", vocab_size)
         check_size("max_seq_len", max_seq_len)
-        self.max_seq_len = max_seq_len
+        self.max_seq_len, self.init_std = max_seq_len, config.init_std
         self.register_tables()
         self.tok_emb = Embedding(vocab_size, config.d_model)
         self.positions = POSITIONS[config.positions](config, max_seq_len)
@@ -237,13 +237,18 @@ def build(
 
 
 def draw_weights(model: TransformerLM, generator: Generator) -> None:
-    """Draw all weights from `generator`, in the order of the modules; norms become ones and zeros."""
+    """Draw all weights from `generator`, in the order of the modules; norms become ones and zeros.
+
+    Custom attention draws its own, whatever the model's init_std.
+    """
     for module in model.modules():
-        if isinstance(module, Linear | Embedding | CustomLayer):
+        if isinstance(module, Linear | Embedding):
+            module.reset_parameters(generator, model.init_std)
+        elif isinstance(module, CustomLayer):
             module.reset_parameters(generator)
         elif isinstance(module, LayerNorm | RMSNorm):
             nn.init.ones_(module.weight)
             if isinstance(module, LayerNorm) and module.bias is not None:
                 nn.init.zeros_(module.bias)
     if model.lm_head.weight is model.tok_emb.weight:
-        model.tok_emb.reset_parameters(generator)  # lm_head drew the shared table again
+        model.tok_emb.reset_parameters(generator, model.init_std)  # lm_head drew the shared table again

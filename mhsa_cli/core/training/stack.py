@@ -39,7 +39,7 @@ def unstack(stacked: TransformerLM, slot: int = 0) -> TransformerLM:
 
 
 CHUNK = 256  # rows evaluated together
-ADAM: dict[str, Any] = {"eps": 1e-8, "fused": True, "amsgrad": False, "maximize": False}
+ADAM: dict[str, Any] = {"fused": True, "amsgrad": False, "maximize": False}
 
 
 class Stack:
@@ -183,7 +183,7 @@ class Stack:
         amsgrad: list[Tensor] = []
         buffers = ([self.weights], [self.gradients], [self.moment1], [self.moment2], amsgrad, [self._count])
         (beta1, beta2), decay = self.config.betas, self.config.weight_decay
-        adamw(*buffers, beta1=beta1, beta2=beta2, lr=lr, weight_decay=decay, **ADAM)
+        adamw(*buffers, beta1=beta1, beta2=beta2, lr=lr, weight_decay=decay, eps=self.config.eps, **ADAM)
 
     def _clip(self, limit: float) -> None:
         """Clip each model's own gradient to the norm `limit`."""
@@ -231,15 +231,18 @@ def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """Compute the learning rate of a step (from 1): 0 < lr <= config.lr.
+    """Compute the learning rate of a step (from 1).
 
-    Warm-up is linear; cosine and linear then decay towards 0. Neither the first nor the last step is 0.
+    It rises linearly to config.lr at step warmup_steps, or is config.lr at step 1 without a warm-up; cosine and linear
+    fall from there to config.min_lr at the last step.
     """
-    total = config.epochs * config.steps_per_epoch
-    if step <= config.warmup_steps:
-        return config.lr * step / config.warmup_steps
+    peak, total = max(config.warmup_steps, 1), config.epochs * config.steps_per_epoch
+    if step < peak:
+        return config.lr * step / peak
     if config.schedule == "constant":
         return config.lr
-    left = (total - step + 1) / max(total - config.warmup_steps, 1)  # 1 at the first step after warm-up
-    left = min(max(left, 0.0), 1.0)
-    return config.lr * (left if config.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2)
+    left = min(max((total - step) / max(total - peak, 1), 0.0), 1.0)  # 1 at the peak, 0 at the last step
+    if step == peak:  # also if it is the last one
+        left = 1.0
+    share = left if config.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
+    return config.min_lr + (config.lr - config.min_lr) * share

@@ -93,11 +93,11 @@ class NanoGPT:
         self.optimiser = optimiser(self.model, config)
 
     def rate(self, step: int, total: int) -> float:
-        """Give the lr of a step from 1: linear warm-up, then a cosine that ends above 0."""
+        """Give the lr of a step from 1: linear warm-up, then a cosine that ends at 0."""
         warm, lr = self.config.train.warmup_steps, self.config.train.lr
         if step <= warm:
             return lr * step / warm
-        left = (total - step + 1) / (total - warm)
+        left = (total - step) / (total - warm)
         return lr * 0.5 * (1.0 - math.cos(math.pi * left))
 
     def run(self, batches: Batches, pause: Pause) -> None:
