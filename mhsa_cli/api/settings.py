@@ -23,7 +23,8 @@ def config_and_changes(
 ) -> tuple[str | None, list[str]]:
     """Return the config file, or None, and all settings as KEY=VALUE; the config checks keys and values.
 
-    With `grid` a list holds the values of an axis. Raises: UsageError for a value that no setting takes.
+    With `grid` a list holds the values of an axis, a mapping a range. Raises: UsageError for a value that no setting
+    takes.
     """
     if not isinstance(source, str | os.PathLike | None):
         hint = 'write it in a file, and name that: "mine.py:MyTask"' if callable(source) else None
@@ -56,11 +57,22 @@ def command_line(name: str, config: str | None, changes: Sequence[str]) -> list[
 
 def _setting(key: str, value: Any, grid: bool) -> str:
     takes_list = any(is_list(tuple(known.split("."))) for known in all_keys() if key in (known, known.split(".")[1]))
+    if grid and isinstance(value, Mapping):
+        return f"{key}={_range(key, value)}"
     value = plain_value(key, value)
     is_axis = grid and isinstance(value, list) and not (takes_list and not any(isinstance(one, list) for one in value))
     if is_axis and not value:
         raise unwanted(key, "[]", "one value or more")
     return f"{key}={','.join(map(write, value)) if is_axis else write(value)}"
+
+
+def _range(key: str, value: Mapping[str, Any]) -> str:
+    """Write a range as on the command line. Raises: UsageError."""
+    given = {name: plain_value(f"{key}[{name!r}]", one) for name, one in value.items()}
+    if not {"from", "to", "steps"} <= given.keys() or not given.keys() <= {"from", "to", "steps", "scale"}:
+        raise unwanted(key, repr(dict(value)), '{"from": 1e-3, "to": 1e-2, "steps": 5, "scale": "log"}')
+    scale = f":{given['scale']}" if "scale" in given else ""
+    return f"{write(given['from'])}..{write(given['to'])}:{write(given['steps'])}{scale}"
 
 
 def plain_value(key: str, value: Any) -> Any:

@@ -34,7 +34,7 @@ def sweep(
     settings: Settings = None,
     /,
     *,
-    seeds: int = 8,
+    seeds: int | None = None,
     jobs: int = 1,
     goal: float | None = None,
     name: str | None = None,
@@ -45,8 +45,9 @@ def sweep(
 ) -> Sweep:
     """Train a grid of settings with many seeds, as `mhsa sweep` does. Example: `sweep("copy", n_heads=[2, 4])`.
 
-    A list holds the values of a setting; for the rest see `train`. `goal` is the accuracy that counts as success
-    [default: the task's, which is 0.99 for built-in tasks], `jobs` the number of processes.
+    A list holds the values of a setting, `lr={"from": 1e-3, "to": 1e-2, "steps": 5, "scale": "log"}` a range; for the
+    rest see `train`. `seeds` are those of each setting [default: the config's, or 8], `goal` is the accuracy that
+    counts as success [default: the task's, which is 0.99 for built-in tasks], `jobs` the number of processes.
     Raises: UsageError, StorageError.
     """
     root, options = runs_root(None if runs is None else Path(runs)), EngineOptions(jobs=jobs)
@@ -64,7 +65,7 @@ def sweep(
 
         if note := too_few(grid_power(grid)):
             warn(note)
-        command = [*command_line("sweep", path, changes), "--seeds", str(seeds)]
+        command = [*command_line("sweep", path, changes), "--seeds", str(grid.seeds)]
         folder = new_sweep(grid, name=name, goal=goal, root=root, options=options, command=command)
         with folder as owned, Interrupt() as stop:
             ended = run_sweep(owned, options, stop, partial(SweepLine, quiet), OwnCodes(), False)

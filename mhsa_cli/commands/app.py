@@ -70,8 +70,9 @@ MEASURE = {
     "sweep": Help(
         "Train a grid of settings with many seeds and compare",
         "--config copy n_heads=1,2,4,8 --seeds 16",
-        "Every combination of the comma lists is trained with every seed. The report states the differences that the "
-        "seeds support; `mhsa sweep show SWEEP` prints it again.",
+        "Every combination of the comma lists is trained with every seed; lr=1e-3..1e-2:5:log is a range of 5 values, "
+        "linear without :log, and a section `sweep` of the config has the same. The report states the differences "
+        "that the seeds support; `mhsa sweep show SWEEP` prints it again.",
     ),
     "compare": Help(
         "Compare two runs and match their heads",

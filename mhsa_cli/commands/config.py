@@ -14,8 +14,10 @@ import typer
 from mhsa_cli.commands.command_line import Command, Group
 from mhsa_cli.commands.options import JsonOption, SetOption, argument, flag
 from mhsa_cli.config.custom_attention import is_file
-from mhsa_cli.config.dump import dump_yaml, json_schema, template
+from mhsa_cli.config.dump import dump_sweep, dump_yaml, json_schema, plain_sweep, template
 from mhsa_cli.config.estimate import parameters
+from mhsa_cli.config.grid import Grid, sweep_of
+from mhsa_cli.config.load import check as check_document
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.overrides import is_override
 from mhsa_cli.config.problems import ConfigError, Problem
@@ -24,7 +26,7 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import writable
 from mhsa_cli.runs.output_files import check_new, write_new
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, plural
 
 app = typer.Typer(cls=Group, rich_markup_mode=None)
 F = TypeVar("F", bound=Callable[..., None])
@@ -83,7 +85,9 @@ def check(
     problems: list[Problem] = []
     for file in files:
         try:
-            _say(f"{escape(file)}: ok ({_summary(load_config(file, overrides))})")
+            grid = sweep_of(file, overrides)
+            found = _summary(load_config(file, overrides)) if grid is None else _sweep_summary(grid)
+            _say(f"{escape(file)}: ok ({found})")
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -105,7 +109,13 @@ def show(
         raise UsageError(
             f"arguments: found {len(files)} files, wanted 1", "settings are written KEY=VALUE, without spaces"
         )
-    config = load_config(files[0] if files else None, overrides)
+    file = files[0] if files else None
+    if file is not None and (grid := sweep_of(file, overrides)) is not None:
+        base = check_document(grid.base).to_dict()
+        text = dump_sweep(base, grid.sweep).rstrip("\n")
+        _say(json.dumps({**base, "sweep": plain_sweep(grid.sweep)}, indent=2) if as_json else text)
+        return
+    config = load_config(file, overrides)
     _say(json.dumps(config.to_dict(), indent=2) if as_json else dump_yaml(config).rstrip("\n"))
 
 
@@ -118,6 +128,11 @@ def schema() -> None:
 def _split(arguments: list[str], settings: list[str] | None) -> tuple[list[str], list[str]]:
     files = [argument for argument in arguments if not is_override(argument)]
     return files, [*(argument for argument in arguments if is_override(argument)), *(settings or ())]
+
+
+def _sweep_summary(grid: Grid) -> str:
+    settings = plural(len(grid.cells), "setting")
+    return f"sweep of {settings} x {plural(grid.seeds, 'seed')}, task {grid.cells[0].configs[0].task.name}"
 
 
 def _summary(config: Config) -> str:

@@ -41,7 +41,9 @@ def sweep(
     overrides: Overrides = None,
     config: ConfigOption = None,
     settings: SetOption = None,
-    seeds: Annotated[int | None, option("--seeds", "N", "seeds per setting, from train.seed on [default: 8]")] = None,
+    seeds: Annotated[
+        int | None, option("--seeds", "N", "seeds per setting, from train.seed on [default: the config's, or 8]")
+    ] = None,
     jobs: Annotated[
         int | None, option("--jobs, -j", "N", "processes at a time [default: 1; Ray: one per CPU]", min=1)
     ] = None,
@@ -94,7 +96,7 @@ def sweep(
         check_goal(goal)
         check_names(score or ())
         changes = all_overrides("sweep", overrides, settings, runs)
-        grid = expand_grid(config, changes, 8 if seeds is None else seeds, skip_invalid)
+        grid = expand_grid(config, changes, seeds, skip_invalid)
         from mhsa_cli.jobs.sweep.arithmetic import (  # imports torch: only after the grid is checked
             grid_power,
             plan_sweep,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mhsa_cli.config.scalars import write
+from mhsa_cli.config.ranges import SCALES, Range
+from mhsa_cli.config.scalars import resolve, write
 from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
 from mhsa_cli.config.section import Section
 
@@ -17,9 +18,34 @@ _HEAD = """\
 """
 
 
+_RANGE = {
+    "type": "object",
+    "properties": {
+        "from": {"type": "number"},
+        "to": {"type": "number"},
+        "steps": {"type": "integer", "minimum": 2},
+        "scale": {"enum": list(SCALES), "default": SCALES[0]},
+    },
+    "required": ["from", "to", "steps"],
+    "additionalProperties": False,
+}
+_SWEEP = {
+    "title": "Sweep",
+    "type": "object",
+    "properties": {"seeds": {"type": "integer", "minimum": 1, "default": 8}},
+    "additionalProperties": {"anyOf": [{"type": "array", "minItems": 1}, _RANGE]},
+}
+
+
 def dump_yaml(config: Config) -> str:
     """Write a config as YAML that loads back equal."""
     return _render(config.to_dict(), {})
+
+
+def dump_sweep(base: Mapping[str, Any], sweep: Mapping[str, Any]) -> str:
+    """Write sections and a `sweep` section as YAML that gives the same grid again."""
+    sections = {name: values for name, values in base.items() if values}
+    return _render({**sections, "sweep": sweep}, {})
 
 
 def template() -> str:
@@ -39,16 +65,26 @@ def _render(data: Mapping[str, Mapping[str, Any]], notes: Mapping[tuple[str, str
     for section, values in data.items():
         lines.append(f"{section}:")
         for key, value in values.items():
-            line = f"  {key}: {write(value)}"
+            line = f"  {key}: {value if isinstance(value, Range) else write(value)}"
             note = notes.get((section, key))
             lines.append(f"{line:<32}# {note}" if note else line)
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
 
 
+def plain_sweep(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a `sweep` section as plain data."""
+    return {key: _plain(value) if isinstance(value, Range) else value for key, value in sweep.items()}
+
+
+def _plain(span: Range) -> dict[str, Any]:
+    return {"from": resolve(span.first), "to": resolve(span.last), "steps": span.steps, "scale": SCALES[span.log]}
+
+
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a config, for editors."""
     schema = Config.model_json_schema()
+    schema["properties"]["sweep"] = _SWEEP
     for part in (schema, *schema["$defs"].values()):
         part.pop("description", None)  # the docstring, which `python -OO` drops
     for title, sizes in FROM_FILES.items():

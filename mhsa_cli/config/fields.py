@@ -47,8 +47,21 @@ def _kinds(path: Path) -> list[Any]:
 
 @cache
 def is_text(path: Path) -> bool:
-    """Return whether the key at `path` takes text."""
+    """Return whether the key at `path` takes text; a value of a list in the section `sweep` has its key's kind."""
+    if path[:1] == ("sweep",):
+        return len(path) == 3 and any(key.endswith(f".{path[1]}") or key == path[1] for key in _text_keys())
     return str in _kinds(path)
+
+
+@cache
+def _text_keys() -> list[str]:
+    return [key for key in _fields() if str in _kinds(tuple(key.split(".")))]
+
+
+def number_kind(key: str) -> type[int] | type[float] | None:
+    """Return int or float if the dotted key takes numbers of this kind, else None, also for an unknown key."""
+    kinds = [base_type(field) for field in _fields().get(key, ())]
+    return next((kind for kind in (int, float) if kind in kinds), None)
 
 
 def is_list(path: Path) -> bool:

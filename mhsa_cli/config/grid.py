@@ -1,4 +1,4 @@
-"""The grid of a sweep: lists of values times seeds, expanded into valid configs."""
+"""The grid of a sweep: axes of values times seeds, expanded into valid configs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from mhsa_cli.config import overrides as changes
+from mhsa_cli.config.axes import SECTION, Axis, read_axes, read_section
 from mhsa_cli.config.fields import all_keys
 from mhsa_cli.config.load import check
-from mhsa_cli.config.overrides import SEED_LIST_REFUSED, bracketed_list_problem, split_values
-from mhsa_cli.config.problems import SHOWN, ConfigError, Mark, Problem, Source, clip
+from mhsa_cli.config.overrides import split_values
+from mhsa_cli.config.problems import SHOWN, ConfigError, Problem, clip
 from mhsa_cli.config.reader import read_file
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.yaml_events import Document
 from mhsa_cli.errors import UsageError, unwanted
 
-Values = list[tuple[str, changes.Override]]  # of one argument, each as typed and as read
-
 MAX_TRIALS = 100_000
 MAX_SEED = 2**63 - 1
+SEEDS = 8  # of each cell, unless it is said
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The valid cells, the last key varying fastest, and the invalid ones with the reason."""
+    """The valid cells, the last key varying fastest, and the invalid ones with the reason.
+
+    `base` is the config without what varies, `sweep` the rest: a section that gives this grid in a file with `base`.
+    """
 
     cells: tuple[Cell, ...]
+    base: Document
+    sweep: Mapping[str, Any]
     invalid: tuple[tuple[Mapping[str, str], str], ...] = ()
 
     @property
@@ -50,26 +55,38 @@ class Grid:
         return len(self.cells[0].configs)
 
 
-def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, skip_invalid: bool = False) -> Grid:
-    """Expand `KEY=V1,V2,...` overrides times `seeds` seeds, counted up from the config's `train.seed`.
+def expand(
+    config_path: str | None, overrides: Sequence[str], seeds: int | None = None, *, skip_invalid: bool = False
+) -> Grid:
+    """Expand the axes of a file's `sweep` section and of `KEY=V1,V2,...` overrides, times `seeds` seeds.
 
+    An override replaces the file's axis; `seeds` None means the file's, or 8. They are counted up from `train.seed`.
     A comma inside [], {} or quotes belongs to its value. The size is checked before anything is expanded.
     Raises: UsageError for a grid that is too large or has invalid cells (with `skip_invalid`, only invalid ones);
     ConfigError for problems of the file or of an override.
     """
-    if seeds < 1:
+    if seeds is not None and seeds < 1:
         raise unwanted("--seeds", seeds, "1 or more", "a comparison needs at least 6 seeds")
     texts = [(text, split_values(text.partition("=")[2])) for text in overrides]
-    _count([len(items) for _, items in texts], seeds)
-    data, axes = read_file(config_path), read_axes(texts)
-    _refuse_unknown(data, axes)
+    _count([len(items) for _, items in texts], seeds or 1)
+    document = read_file(config_path)
+    section, of_file, problems = read_section(document)
+    axes, found = read_axes(texts)
+    if problems or found:
+        raise ConfigError([*problems, *found])
+    axes = {**section, **axes}
+    seeds = seeds or of_file or SEEDS
+    _count([len(axis.values) for axis in axes.values()], seeds)
+    _refuse_unknown(document, axes)
     cells: list[Cell] = []
     invalid: list[tuple[Mapping[str, str], str]] = []
-    problems: list[Problem] = []
-    for chosen in itertools.product(*axes.values()):
-        named = {key: text for key, (text, _) in zip(axes, chosen, strict=True) if len(axes[key]) > 1}
+    problems = []
+    varied = {key: axis for key, axis in axes.items() if len(axis.values) > 1}
+    base = _with(document, [axis.values[0][1] for key, axis in axes.items() if key not in varied])
+    for chosen in itertools.product(*(axis.values for axis in axes.values())):
+        named = {key: text for key, (text, _) in zip(axes, chosen, strict=True) if key in varied}
         try:
-            config = _config(data, [override for _, override in chosen])
+            config = check(_with(document, [override for _, override in chosen]))
         except ConfigError as error:
             invalid.append((named, _in_a_line(error)))
             # The first problems are enough: they are shown if every cell is invalid.
@@ -83,7 +100,13 @@ def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, ski
     if invalid and not skip_invalid:
         way = "change the values, or add --skip-invalid to train the others"
         raise _refusal(invalid, len(cells) + len(invalid), way)
-    return Grid(tuple(cells), tuple(invalid))
+    sweep = {**{key: axis.written for key, axis in varied.items()}, "seeds": seeds}
+    return Grid(tuple(cells), base, sweep, tuple(invalid))
+
+
+def sweep_of(config_path: str, overrides: Sequence[str]) -> Grid | None:
+    """Expand a file's `sweep` section; None if it has none. Raises: as `expand`."""
+    return expand(config_path, overrides) if SECTION in read_file(config_path).data else None
 
 
 def _count(sizes: Sequence[int], seeds: int) -> None:
@@ -95,104 +118,30 @@ def _count(sizes: Sequence[int], seeds: int) -> None:
         raise UsageError(message, "use fewer values, or lower --seeds")
 
 
-def read_axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> dict[str, Values]:
-    """Read the arguments by their dotted keys. Raises: ConfigError with all problems."""
-    axes: dict[str, Values] = {}
-    first: dict[str, str] = {}
-    problems: list[Problem] = []
-    for text, items in texts:
-        try:
-            key, values, found = _axis(text, items)
-        except ConfigError as error:
-            problems += error.problems
-            continue
-        problems += found
-        if key in axes:
-            mark = _mark(text, 0, len(text.partition("=")[0]))
-            before = first[key]
-            same = before.partition("=")[2].strip() == text.partition("=")[2].strip()
-            way = "keep one of them" if same else "write all its values in one list"
-            problems.append(changes.set_twice(mark, key, before, way))
-        axes[key] = values
-        first.setdefault(key, text)
-    if problems:
-        raise ConfigError(problems)
-    return axes
-
-
-def _axis(text: str, items: list[tuple[int, str]]) -> tuple[str, Values, list[Problem]]:
-    """Read an argument: its dotted key, values and problems."""
-    key, equals, whole = text.partition("=")
-    if equals and (refusal := bracketed_list_problem(key.strip(), whole)):
-        return key, [], [_mark(text, len(key) + 1, len(whole)).problem("list", *refusal)]
-    first = changes.read(f"{key}={items[0][1]}" if equals and len(items) > 1 else text)
-    dotted = ".".join(first.path)
-    if len(items) == 1:
-        return dotted, [(whole.strip(), first)], list(first.value.problems)
-    if dotted == "train.seed":
-        return dotted, [], [_mark(text, 0, len(key)).problem("list", *SEED_LIST_REFUSED)]
-    values, problems, gap = [], [], False
-    seen: dict[Any, str] = {}
-    for at, item in items:
-        mark = _mark(text, len(key) + 1 + at, max(1, len(item)))
-        if not item:
-            if not gap:  # reported once
-                message = "found a comma without a value beside it"
-                problems.append(mark.problem("list", message, "remove it, or write null"))
-            gap = True
-            continue
-        try:
-            override = changes.read(f"{key}={item}")
-        except ConfigError as error:
-            problems += error.problems
-            continue
-        problems += override.value.problems
-        same = _hashable(override.value.data)
-        if same in seen and not override.value.problems:
-            twin = seen[same]
-            message = f"found `{clip(item)}` twice" if twin == item else f"`{clip(item)}` is the same as `{clip(twin)}`"
-            problems.append(mark.problem("value-twice", message, "remove one: each value is trained once per seed"))
-        seen.setdefault(same, item)
-        values.append((item, override))
-    return dotted, values, problems
-
-
-def _mark(text: str, at: int, span: int) -> Mark:
-    return Mark(Source(text, [text], override=True), 1, at + 1, max(1, span))
-
-
-def _hashable(value: Any) -> Any:
-    """Return a hashable key of a value, equal for 1 and 1.0, but not for 1 and true."""
-    if isinstance(value, list):
-        return ("list", *map(_hashable, value))
-    if isinstance(value, dict):
-        return ("dict", *((key, _hashable(item)) for key, item in sorted(value.items())))
-    return (isinstance(value, bool), value)
-
-
-def _refuse_unknown(document: Document, axes: Mapping[str, Values]) -> None:
+def _refuse_unknown(document: Document, axes: Mapping[str, Axis]) -> None:
     """Report unknown keys once, not for each of their values. Raises: ConfigError."""
-    known, task = set(all_keys()), [axes["task.name"][0][1]] if "task.name" in axes else []
+    known, task = set(all_keys()), [axes["task.name"].values[0][1]] if "task.name" in axes else []
     problems: list[Problem] = []
-    for key, values in axes.items():
+    for key, axis in axes.items():
         if key not in known:
-            override = values[0][1]
+            override = axis.values[0][1]
+            source, line = override.key.source, override.key.line
             try:
-                _config(document, [*task, override])
+                check(_with(document, [*task, override]))
             except ConfigError as error:
-                problems += [problem for problem in error.problems if problem.file == override.key.source.name]
+                problems += [found for found in error.problems if (found.file, found.line) == (source.name, line)]
     if problems:
         raise ConfigError(problems)
 
 
-def _config(document: Document, overrides: Sequence[changes.Override]) -> Config:
-    """Check a copy of the document with the overrides applied: the file is read only once."""
+def _with(document: Document, overrides: Sequence[changes.Override]) -> Document:
+    """Copy the document with the overrides applied: the file is read only once."""
     data = {key: dict(value) if isinstance(value, dict) else value for key, value in document.data.items()}
     marks, keys = dict(document.marks), dict(document.keys)
     copy = Document(document.source, data, marks, keys, list(document.problems), set(document.bad))
     for override in overrides:
         changes.put(copy, override)
-    return check(copy)
+    return copy
 
 
 def _seeded(config: Config, seeds: int) -> tuple[Config, ...]:

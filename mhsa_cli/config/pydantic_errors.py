@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from mhsa_cli.config.aliases import list_keys, normalise, suggest
 from mhsa_cli.config.fields import all_keys, base_type, describe, expected, field_of, options
 from mhsa_cli.config.problems import Mark, Problem, clip
+from mhsa_cli.config.ranges import is_range
 from mhsa_cli.config.scalars import MAX_DIGITS, NULLS, ScalarError, resolve, write
 from mhsa_cli.config.section import Section
 from mhsa_cli.config.spelling import did_you_mean
@@ -197,6 +198,8 @@ def _several(value: Any, mark: Mark) -> str | None:
         return None
     key, _, typed = (mark.text or "").partition("=")
     items = [item.strip() for item in typed.strip().removeprefix("[").removesuffix("]").split(",")]
+    if is_range(typed):
+        return f"one run has one value; to train each of several: mhsa sweep {key.strip()}={typed.strip()}"
     if len(items) < 2 or not all(re.fullmatch(r"[-+.\w]+", item, re.ASCII) for item in items):
         return None
     return f"one run has one value; to train each of several: mhsa sweep {key.strip()}={','.join(items)}"

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from mhsa_cli.config.grid import read_axes
+from mhsa_cli.config.axes import read_axes
 from mhsa_cli.config.load import check
 from mhsa_cli.config.overrides import Override, put, split_values
 from mhsa_cli.config.own_task import OwnTask
-from mhsa_cli.config.problems import Source
+from mhsa_cli.config.problems import ConfigError, Source
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import DATA_FILES, TaskConfig
 from mhsa_cli.config.yaml_events import Document
@@ -22,20 +22,22 @@ FIXED = {"task.name", *(f"task.{key}" for key in DATA_FILES.values())}
 
 
 def changed_tasks(config: Config, changes: Sequence[str]) -> list[tuple[dict[str, Any], TaskConfig | OwnTask]]:
-    """Expand `KEY=V1,V2,...` to the task of each combination, with the settings given; the last key varies fastest.
+    """Expand lists and ranges of values to the task of each combination, with the settings given; the last key varies fastest.
 
     Raises: UsageError for what is no setting of the task, ConfigError for values that it cannot have.
     """
     own = config.to_dict()["task"]
     texts = [f"task.{text}" if text.partition("=")[0].strip() in own else text for text in changes]
-    axes = read_axes([(text, split_values(text.partition("=")[2])) for text in texts])
-    for key in axes:
+    axes, problems = read_axes([(text, split_values(text.partition("=")[2])) for text in texts])
+    if problems:
+        raise ConfigError(problems)
+    for key, axis in axes.items():
         if not key.startswith("task.") or key in FIXED:
             why = "decides what the ids mean" if key in FIXED else "is no setting of the task"
-            way = f"train another run: mhsa train {key}={next(iter(axes[key]))[0]}"
+            way = f"train another run: mhsa train {key}={axis.values[0][0]}"
             raise UsageError(f"`{key}` {why}: only rows change when a run is evaluated", way, "no-task-setting")
     found: list[tuple[dict[str, Any], TaskConfig | OwnTask]] = []
-    for chosen in itertools.islice(itertools.product(*axes.values()), MOST + 1):
+    for chosen in itertools.islice(itertools.product(*(axis.values for axis in axes.values())), MOST + 1):
         overrides = [override for _, override in chosen]
         found.append(({one.path[-1]: one.value.data for one in overrides}, _task(config, overrides)))
     if len(found) > MOST:

@@ -14,7 +14,7 @@ from mhsa_cli.runs.disk import retried, storage_errors
 from mhsa_cli.runs.listing import LOCK, RUN, SWEEP, is_sweep, list_runs, list_sweeps, named, newest_run, trial_folders
 from mhsa_cli.runs.lock import busy, is_locked, kept_free
 from mhsa_cli.runs.names import LONGEST, NEWEST
-from mhsa_cli.runs.sweep_dir import ERRORS, TABLE
+from mhsa_cli.runs.sweep_dir import ERRORS, GRID, TABLE
 from mhsa_cli.runs.verify import OWN
 from mhsa_cli.text import escape, quoted, shortened
 
@@ -80,7 +80,7 @@ def _refuse_live(path: Path) -> None:
 def _refuse_strangers(path: Path) -> None:
     """Refuse a folder with files of somebody else, at its top or that of a trial. Raises: RunError."""
     trials = trial_folders(path) if is_sweep(path) else []
-    of_sweep = {SWEEP, TABLE, ERRORS, *(trial.name for trial in trials)} if is_sweep(path) else set()
+    of_sweep = {SWEEP, TABLE, GRID, ERRORS, *(trial.name for trial in trials)} if is_sweep(path) else set()
     for folder, own in ((path, of_sweep | OWN), *((trial, OWN) for trial in trials)):
         with storage_errors("list", folder):
             found = sorted(entry.name for entry in folder.iterdir())

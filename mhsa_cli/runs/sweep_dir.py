@@ -31,7 +31,7 @@ from mhsa_cli.runs.run_dir import RunDir, refuse_newer
 from mhsa_cli.runs.run_facts import SWEEP_FACTS, check_facts
 from mhsa_cli.text import shortened
 
-TABLE, ERRORS = "sweep.csv", "errors.txt"
+TABLE, GRID, ERRORS = "sweep.csv", "sweep.yaml", "errors.txt"
 LIMIT = 1 << 28
 Words = Callable[[SweepReport, PairStats], str]
 DONE = ("finished", "failed")  # a failed trial is a result: it would fail again
@@ -44,9 +44,20 @@ class SweepDir(OwnedFolder):
     """
 
     @classmethod
-    def create(cls, root: Path, name: str | None, stem: str, plan: Mapping[str, Any]) -> SweepDir:
-        """Create and own a new sweep. Raises: UsageError for an invalid or taken name, StorageError."""
-        return cls._make(root, name, stem, lambda sweep: sweep.write({**plan, "started": time.time()}))
+    def create(
+        cls, root: Path, name: str | None, stem: str, plan: Mapping[str, Any], config: str | None = None
+    ) -> SweepDir:
+        """Create and own a new sweep; `config` is the YAML of its grid.
+
+        Raises: UsageError for an invalid or taken name, StorageError.
+        """
+
+        def begin(sweep: SweepDir) -> None:
+            sweep.write({**plan, "started": time.time()})
+            if config is not None:
+                write_file_atomic(sweep.path / GRID, config.encode())
+
+        return cls._make(root, name, stem, begin)
 
     @classmethod
     def open(cls, root: Path, name: str, *, write: bool = False) -> SweepDir:

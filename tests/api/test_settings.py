@@ -45,12 +45,23 @@ def test_a_value_is_the_same_as_typed(key: str, value: Any, typed: str) -> None:
         ({"betas": [0.5, 0.75], "lr": (0.25, 0.125)}, ["betas=[0.5, 0.75]", "lr=0.25,0.125"]),
         ({"betas": [[0.5, 0.75], [0.5, 0.25]]}, ["betas=[0.5,0.75],[0.5,0.25]"]),
         ({"positions": ["rope", "none"]}, ["positions=rope,none"]),
+        ({"lr": {"from": 1e-5, "to": 0.1, "steps": 3, "scale": "log"}}, ["lr=1e-5,0.001,0.1"]),
+        (
+            {"n_heads": {"from": 2, "to": 4, "steps": 2}, "dropout": {"from": 0, "to": 0.5, "steps": 3}},
+            ["n_heads=2,4", "dropout=0,0.25,0.5"],
+        ),
     ],
 )
 def test_a_list_is_an_axis_of_a_grid(settings: dict[str, Any], typed: list[str]) -> None:
     found = expand(*config_and_changes(None, settings, {}, grid=True), 2)
     wanted = expand(None, typed, 2)
     assert [cell.configs for cell in found.cells] == [cell.configs for cell in wanted.cells]
+
+
+@pytest.mark.parametrize("value", [{}, {"from": 1, "to": 2}, {"from": 1, "to": 2, "steps": 3, "step": 1}])
+def test_a_range_that_is_none_is_refused(value: dict[str, int]) -> None:
+    with pytest.raises(mhsa.UsageError):
+        config_and_changes(None, {"lr": value}, {}, grid=True)
 
 
 def test_a_path_is_a_config_and_a_name_is_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +84,7 @@ def test_a_path_is_a_config_and_a_name_is_a_task(tmp_path: Path, monkeypatch: py
         ("copy", {"n_head": 4}),
         ("copy", {"n_heads": 5}),
         ("copy", {"n_heads": [2, 4]}),
+        ("copy", {"lr": {"from": 0.1, "to": 0.2, "steps": 3}}),
         ("copy", {"lr": float("nan")}),
         ("copy", {"lr": "fast"}),
         ("copy", {"lr": object()}),

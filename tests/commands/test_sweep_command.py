@@ -31,6 +31,51 @@ def test_every_trial_is_the_run_alone_whatever_trains_beside_it() -> None:
     assert trials(Path("runs/two")) == found
 
 
+SWEPT = """\
+task: {name: copy, vocab_size: 12, seq_len: 6}
+model: {d_model: 8}
+train: {epochs: 1, steps_per_epoch: 5, batch_size: 3, eval_sequences: 9}
+sweep:
+  n_heads: [1, 2]
+  lr: {from: 1e-3, to: 1e-2, steps: 3, scale: log}
+  seeds: 2
+"""
+
+
+def test_a_config_with_axes_trains_them_and_its_copy_trains_them_again() -> None:
+    Path("grid.yaml").write_text(SWEPT)
+    refused = mhsa("train", "--config", "grid.yaml")
+    assert refused.code == 2 and "grid.yaml:4:1" in refused.err and "mhsa sweep --config grid.yaml" in refused.err
+    assert mhsa("sweep", "--config", "grid.yaml", "--name", "a").code == 0
+    found = trials(Path("runs/a"))
+    names = [f"n_heads={h}_lr={lr}_seed={s}" for h in (1, 2) for lr in ("0.003162", "1e-2", "1e-3") for s in (42, 43)]
+    assert list(found) == names
+    assert mhsa("sweep", "--config", "runs/a/sweep.yaml", "--name", "b").code == 0
+    assert trials(Path("runs/b")) == found
+    assert Path("runs/b/sweep.yaml").read_text() == Path("runs/a/sweep.yaml").read_text()
+    assert mhsa("sweep", "--config", "grid.yaml", "lr=1e-3", "--seeds", 1, "--name", "c").code == 0
+    assert trials(Path("runs/c")) == {f"n_heads={h}_seed=42": found[f"n_heads={h}_lr=1e-3_seed=42"] for h in (1, 2)}
+    (Path("runs/a") / names[3] / "run.json").unlink()
+    assert mhsa("sweep", "--resume", "a").code == 0 and trials(Path("runs/a")) == found
+    assert mhsa("runs", "rm", "a", "--yes").code == 0 and not Path("runs/a").exists()
+
+
+def test_a_config_with_axes_is_checked_and_shown() -> None:
+    Path("grid.yaml").write_text(SWEPT)
+    assert mhsa("config", "check", "grid.yaml").out == "grid.yaml: ok (sweep of 6 settings x 2 seeds, task copy)\n"
+    shown = mhsa("config", "show", "grid.yaml", "lr=1e-2,0.5").out
+    assert "  model.n_heads: [1, 2]\n  train.lr: [0.01, 0.5]\n  seeds: 2\n" in shown
+    Path("shown.yaml").write_text(shown)
+    assert mhsa("config", "show", "shown.yaml").out == shown
+    assert mhsa("config", "show", "grid.yaml", "--json").json["sweep"] == {
+        "model.n_heads": [1, 2],
+        "train.lr": {"from": 0.001, "to": 0.01, "steps": 3, "scale": "log"},
+        "seeds": 2,
+    }
+    Path("grid.yaml").write_text(SWEPT.replace("[1, 2]", "[1, 3]"))
+    assert mhsa("config", "check", "grid.yaml").code == 2
+
+
 def test_json_keeps_its_promise_and_the_files_say_the_same() -> None:
     said = mhsa("sweep", *GRID, "--seeds", 2, "--goal", "0.3", "--json")
     assert said.code == 0, said.err

@@ -91,7 +91,7 @@ def test_the_template_is_the_default_config_with_a_reason_per_line() -> None:
 
 def test_the_json_schema_lists_every_key_and_is_strict() -> None:
     schema = json.loads(json.dumps(json_schema()))
-    assert set(schema["properties"]) == {"task", "model", "train"}
+    assert set(schema["properties"]) == {"task", "model", "train", "sweep"}
     assert set(schema["$defs"]["TrainConfig"]["properties"]) == set(TrainConfig.model_fields)
     open_ = {name for name, part in schema["$defs"].items() if part["additionalProperties"] is not False}
     assert open_ == {"OwnTask"}  # whose settings are in its file

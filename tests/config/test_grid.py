@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mhsa_cli.config.dump import dump_sweep
 from mhsa_cli.config.grid import MAX_TRIALS, Grid, expand
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.overrides import split_values
@@ -221,7 +222,7 @@ def test_too_many_trials_are_refused_before_anything_is_read(monkeypatch: pytest
     def never(*_: object) -> Grid:
         raise AssertionError("something was expanded")
 
-    for name in ("read_axes", "_config", "read_file", "_seeded"):
+    for name in ("read_axes", "read_section", "check", "read_file", "_seeded"):
         monkeypatch.setattr(f"mhsa_cli.config.grid.{name}", never)
     ten = ",".join(map(str, range(1, 11)))
     keys = ("lr", "weight_decay", "dropout", "epochs", "batch_size", "n_layers")
@@ -248,6 +249,128 @@ def test_seeds_end_where_numbers_do() -> None:
     grid = expand(None, [f"seed={2**63 - 2}"], 2)
     assert [config.train.seed for config in grid.cells[0].configs] == [2**63 - 2, 2**63 - 1]
     assert "passes the largest seed" in refused(f"seed={2**63 - 2}", seeds=3)
+
+
+SWEPT = """\
+task: {name: copy, vocab_size: 30, seq_len: 14}
+model: {d_model: 24}
+sweep:
+  n_heads: [1, 2, 4]
+  train.lr: {from: 1e-3, to: 1e-1, steps: 3, scale: log}
+  seeds: 3
+"""
+
+
+@pytest.fixture(name="swept")
+def swept_fixture(tmp_path: Path) -> str:
+    path = tmp_path / "s.yaml"
+    path.write_text(SWEPT)
+    return str(path)
+
+
+def test_a_section_of_a_file_is_the_grid_of_the_same_arguments(swept: str, tmp_path: Path) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text(SWEPT.partition("sweep")[0])
+    typed = expand(str(base), ["n_heads=1,2,4", "lr=1e-3..1e-1:3:log"], 3)
+    grid = expand(swept, [])
+    assert grid.cells == typed.cells and grid.trials == 27
+    listed = expand(str(base), ["n_heads=1,2,4", "lr=1e-3,0.01,1e-1"], 3)
+    assert [cell.configs for cell in listed.cells] == [cell.configs for cell in grid.cells]
+    assert [list(cell.overrides.values()) for cell in grid.cells[:3]] == [["1", "1e-3"], ["1", "0.01"], ["1", "1e-1"]]
+
+
+def test_arguments_come_before_the_file(swept: str) -> None:
+    grid = expand(swept, ["lr=0.5", "n_heads=8,3", "dropout=0,0.5"], 2)
+    assert [list(cell.overrides.values()) for cell in grid.cells] == [
+        ["8", "0"],
+        ["8", "0.5"],
+        ["3", "0"],
+        ["3", "0.5"],
+    ]
+    assert {config.train.lr for cell in grid.cells for config in cell.configs} == {0.5} and grid.trials == 8
+    assert len(expand(swept, ["n_heads=4..8:2"]).cells) == 6
+
+
+@pytest.mark.parametrize(
+    "overrides", [[], ["n_heads=2,3"], ["dropout=0.0..0.5:3"], ["betas=[0, 0.9],[0,0.5]", "lr=0.5"]]
+)
+def test_a_grid_that_is_written_down_gives_itself(swept: str, overrides: list[str], tmp_path: Path) -> None:
+    grid = expand(swept, overrides)
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(dump_sweep(grid.base.data, grid.sweep))
+    again = expand(str(copy), [])
+    assert [cell.configs for cell in again.cells] == [cell.configs for cell in grid.cells]
+    assert again.sweep == grid.sweep and list(again.cells[0].overrides) == list(grid.cells[0].overrides)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "col"),
+    [
+        ("lr: 1e-3", "axis", 7),
+        ("lr: []", "axis", 7),
+        ("lr: {from: 1, to: 2}", "range", 7),
+        ("lr: {from: 1, to: x, steps: 3}", "range", 21),
+        ("lr: {from: 1, to: 2, steps: 2.5}", "range", 31),
+        ("lr: {from: 1, to: 2, steps: 3, scale: lin}", "range", 41),
+        ("lr: {from: 1, to: 2, step: 3}", "unknown-key", 24),
+        ("lr: {from: 0, to: 2, steps: 3, scale: log}", "range", 7),
+        ("n_layers: {from: 1, to: 4, steps: 3}", "range", 13),
+        ("norm: {from: 1, to: 4, steps: 4}", "range", 9),
+        ("lr: [1, 2, 1.0]", "value-twice", 14),
+        ("n_head: [1, 2]", "unknown-key", 3),
+        ("train.nothing: [1, 2]", "unknown-key", 3),
+        ("name.nothing: [1, 2]", "unknown-key", 3),
+        ("model: {n_heads: [1, 2]}", "section", 3),
+        ("seed: [1, 2]", "list", 3),
+        ("seeds: 0", "value", 10),
+        ("seeds: [1, 2]", "value", 10),
+        ("lr: [1, 010]", "number", 11),
+        ("lr: [-1]", "value", 8),
+        ("norm: [layer]", "value", 10),
+        ("attention: [no]", "value", 15),
+    ],
+)
+def test_problems_of_the_section_are_shown_in_the_file(line: str, code: str, col: int, tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(f"model: {{d_model: 24}}\nsweep:\n  {line}\n")
+    with pytest.raises(ConfigError) as caught:
+        expand(str(path), [])
+    assert [(f.file, f.code, f.line, f.col) for f in caught.value.problems] == [(str(path), code, 3, col)]
+
+
+def test_one_setting_has_one_line_in_the_section(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("sweep:\n  lr: [1, 2]\n  dropout: 0.5\n  train.lr: [3]\n")
+    with pytest.raises(ConfigError) as caught:
+        expand(str(path), ["n_layers=1,,2"])
+    assert [(f.code, f.line) for f in caught.value.problems] == [("axis", 3), ("set-twice", 4), ("list", 1)]
+    path.write_text("sweep: [1, 2]\n")
+    with pytest.raises(ConfigError) as caught:
+        expand(str(path), [])
+    assert [(f.code, f.line, f.col) for f in caught.value.problems] == [("section", 1, 8)]
+
+
+@pytest.mark.parametrize(
+    ("argument", "col"),
+    [("lr=1..2", 4), ("lr=1..2:x", 4), ("n_heads=1..6:3", 9), ("lr=5,1..2:3", 4), ("model.norm=1..2:3", 12)],
+)
+def test_a_range_that_cannot_be_meant_is_refused_at_its_place(argument: str, col: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        expand(None, [argument], 2)
+    assert [(f.code, f.col) for f in caught.value.problems] == [("range", col)]
+
+
+def test_two_dots_in_a_path_are_no_range(tmp_path: Path) -> None:
+    text = tmp_path / "1..2:3"
+    text.write_text("ab" * 99)
+    grid = expand(None, ["task.name=text", f"task.path={tmp_path}/../{tmp_path.name}/1..2:3"], 1)
+    assert len(grid.cells) == 1 and grid.sweep == {"seeds": 1}
+
+
+def test_a_training_has_no_section_sweep(swept: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(swept, ["n_heads=2"])
+    assert [(f.code, f.line, f.col) for f in caught.value.problems] == [("sweep", 3, 1)]
 
 
 def test_a_missing_file_is_a_config_error() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli.config.dump import dump_sweep
 from mhsa_cli.config.grid import Grid, expand
 from mhsa_cli.config.own_task import short_name
 from mhsa_cli.errors import unwanted
@@ -23,7 +24,7 @@ def check_goal(goal: float | None) -> None:
         raise unwanted("--goal", goal, "a number above 0, at most 1", "99% is 0.99")
 
 
-def expand_grid(config: str | None, overrides: list[str], seeds: int, skip_invalid: bool) -> Grid:
+def expand_grid(config: str | None, overrides: list[str], seeds: int | None, skip_invalid: bool) -> Grid:
     """Expand the grid of a new sweep, and print the settings that are skipped. Raises: UsageError."""
     grid = expand(config, overrides, seeds, skip_invalid=skip_invalid)
     for overrides_of, reason in grid.invalid:
@@ -83,7 +84,7 @@ def new_sweep(
         from mhsa_cli.jobs.sweep.ray import connect
 
         connect(options.address)
-    return SweepDir.create(root, name, stem(grid), plan)
+    return SweepDir.create(root, name, stem(grid), plan, dump_sweep(grid.base.data, grid.sweep))
 
 
 def stem(grid: Grid) -> str:
