@@ -31,6 +31,7 @@ ALIASES: dict[str, str] = {
     "model.rope_theta": "rope_base rotary_base rotary_emb_base rope_freq_base",
     "model.rope_layout": "rope_style rope_interleaved rotary_interleaved",
     "model.attention": "attn attention_type attn_type attn_implementation",
+    "model.causal": "is_causal causal_mask use_causal_mask is_decoder",
     "model.window": "sliding_window sliding_window_size window_size attention_window attn_window local_window",
     "model.bias": "use_bias qkv_bias attention_bias attn_bias",
     "model.dropout": "attn_pdrop resid_pdrop embd_pdrop attention_dropout hidden_dropout attn_dropout resid_dropout "
@@ -87,7 +88,6 @@ SENTENCES: dict[str, str] = {
     "`train.betas`, `train.weight_decay`",
     "rope_scaling rope_type": "rope's angles are not scaled: `model.rope_theta` is their base",
     "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps": "norms always add 1e-5: remove it",
-    "causal is_causal causal_mask": "attention is always causal: remove it",
     "name run_name run_id exp_name experiment_name wandb_run_name out_dir output_dir work_dir save_dir dump_folder "
     "save_folder default_root_dir overwrite_output_dir": _NAMING,
     "wandb_* deepspeed* lora_* tokenizer* zero_* fsdp* num_workers compile ddp_* hub_* report_to "

@@ -103,6 +103,7 @@ class ModelConfig(Section):
     rope_theta: Annotated[float, Field(gt=1, le=1e9)] = Field(default=10000.0, description="base of the rope angles")
     rope_layout: RopeLayout = Field(default="interleaved", description="interleaved | half: pairs that rope rotates")
     attention: Attention = Field(default="softmax", description="softmax | linear | uniform (frozen) | FILE.py:Class")
+    causal: bool = Field(default=True, description="hide later tokens; false = encoder: every query sees all keys")
     window: SeqLen | None = Field(default=None, description="sliding window of softmax, in tokens; null = none")
     bias: bool = Field(default=True, description="biases in the linear layers")
     init_std: Annotated[float, Field(gt=0, le=100)] | None = Field(
@@ -168,9 +169,21 @@ class ModelConfig(Section):
                     raise rule("custom-attention", message, f"leave the line out; {way}", at=(name, "attention"))
         return value
 
+    @field_validator("causal")
+    @classmethod
+    def _unmasks(cls, value: bool, info: ValidationInfo) -> bool:
+        attention = info.data.get("attention")
+        if not value and attention is not None and custom_attention.is_file(attention):
+            message = "`model.causal` (false) belongs to the built-in attention: custom attention must be causal"
+            raise rule("custom-attention", message, "leave the line out", at=("causal", "attention"))
+        return value
+
     @field_validator("window")
     @classmethod
     def _slides(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("causal") is False:
+            message = f"`model.window` ({value}) ends at the query, but `model.causal` (false) shows it all keys"
+            raise rule("window", message, "leave one of the two lines out", at=("window", "causal"))
         attention = info.data.get("attention")
         if value is not None and attention not in (None, "softmax"):
             message = f"`model.window` ({value}) belongs to softmax, not to `model.attention` ({clip(attention)})"

@@ -22,7 +22,7 @@ FIXED = {"task.name", *(f"task.{key}" for key in DATA_FILES.values())}
 
 
 def changed_tasks(config: Config, changes: Sequence[str]) -> list[tuple[dict[str, Any], TaskConfig | OwnTask]]:
-    """Expand lists and ranges of values to the task of each combination, with the settings given; the last key varies fastest.
+    """Expand lists and ranges of values: each combination's settings and task, the last key varying fastest.
 
     Raises: UsageError for what is no setting of the task, ConfigError for values that it cannot have.
     """

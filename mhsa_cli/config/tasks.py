@@ -27,10 +27,14 @@ LossOn = Literal["answers", "all"]
 
 
 class PrefixTask(Section):
-    """A prefix, a separator, and an answer as long as the prefix: seq_len + 1 tokens, seq_len of them inputs."""
+    """A prefix, a separator, and an answer as long as the prefix: seq_len + 1 tokens, seq_len of them inputs.
+
+    Without a separator all inputs are the prefix, and each is asked for the answer of its own place.
+    """
 
     vocab_size: VocabSize = Field(default=64, description="ids, including the separator (and padding with min_length)")
-    seq_len: SeqLen = Field(default=12, description="input tokens (even); half of them are the prefix")
+    separator: bool = Field(default=True, description="false = answers in place, in a row without separator (encoder)")
+    seq_len: SeqLen = Field(default=12, description="input tokens; with a separator even, half of them the prefix")
     min_length: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN // 2)] | None = Field(
         default=None, description="shortest prefix if lengths vary; null = always seq_len / 2"
     )
@@ -38,7 +42,9 @@ class PrefixTask(Section):
 
     @field_validator("seq_len")
     @classmethod
-    def _even(cls, value: int) -> int:
+    def _even(cls, value: int, info: ValidationInfo) -> int:
+        if info.data.get("separator") is False:
+            return value
         name = cls.model_fields["name"].default
         if value < 2:
             message = f"found {value}, which leaves task `{name}` no target positions"
@@ -52,6 +58,11 @@ class PrefixTask(Section):
     @classmethod
     def _fits(cls, value: int | None, info: ValidationInfo) -> int | None:
         seq_len, vocab_size = info.data.get("seq_len"), info.data.get("vocab_size")
+        if info.data.get("separator") is False:
+            if value is not None:
+                message = f"found {value}, but without `task.separator` all rows are as long as `task.seq_len`"
+                raise rule("prefix", message, "leave the line out", at=("min_length", "separator"))
+            return value
         if value is not None and seq_len is not None and value > seq_len // 2:
             most = seq_len // 2
             raise rule("prefix", f"found {value}, wanted at most {most}, which is half of `task.seq_len` ({seq_len})")
@@ -60,6 +71,14 @@ class PrefixTask(Section):
             extra = "the separator" if value is None else "the separator and the padding"
             message = f"`task.vocab_size` is {vocab_size}, wanted {2 + specials} or more: two symbols and {extra}"
             raise rule("vocabulary", message, at=("vocab_size", "min_length"))
+        return value
+
+    @field_validator("loss_on")
+    @classmethod
+    def _has_more(cls, value: str, info: ValidationInfo) -> str:
+        if value == "all" and info.data.get("separator") is False:
+            message = "found all, but without `task.separator` every token has an answer already"
+            raise rule("loss-on", message, "leave the line out", at=("loss_on", "separator"))
         return value
 
 

@@ -39,7 +39,7 @@ def new_scores(names: Sequence[str], config: Config, task: Task, model: Transfor
         message = f"--score: {custom.attention.name} gives no weights to score: {custom.findings.reason}"
         raise UsageError(message, FOR_MAPS, SCORE.code)
     for score in scores:
-        score.check(task, config.model.n_heads)
+        score.check(task, config.model.n_heads, config.model.causal)
     return scores
 
 
@@ -102,11 +102,11 @@ def score_digests(names: Sequence[str], configs: Sequence[Config]) -> dict[str, 
     """Map the scores of a new sweep to the sha256 of their files; each is tried on every shape. Raises: UsageError."""
     scores, tried = load_scores(names), set()
     for config in configs if scores else ():
-        if (shape := (config.task, config.model.n_heads)) not in tried:
+        if (shape := (config.task, config.model.n_heads, config.model.causal)) not in tried:
             tried.add(shape)
             task = make_task(config)
             for score in scores:
-                score.check(task, config.model.n_heads)
+                score.check(task, config.model.n_heads, config.model.causal)
     return {name: file_digest(name) for name in names}
 
 

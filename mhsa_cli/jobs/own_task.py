@@ -15,13 +15,15 @@ from mhsa_cli.config.own_file import split
 from mhsa_cli.config.own_task import KEY, digest, find_task, installed_task, located, recorded_digest
 from mhsa_cli.config.own_task import OwnTask as OwnTaskConfig
 from mhsa_cli.config.schema import Config
-from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.tasks import IGNORE, Batch, Task, build_task, fixed_batch
 from mhsa_cli.core.tasks.own import OwnTask
 from mhsa_cli.core.training.overlap import shared_rows
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.own_source import OwnSource, check_unchanged, local_file
 from mhsa_cli.text import escape
+
+NEXT_ROWS = 64  # that show what a task asks for
 
 
 def make_task(config: Config) -> Task:
@@ -43,8 +45,18 @@ def new_task(config: Config) -> Task:
     if isinstance(task, OwnTask):
         _tell_which(task.file)
         _ = task.baselines  # checked now, not after the training
+        if config.model.causal:
+            task.check_causal()
         check_overlap(task, config)
+    if not config.model.causal and asks_next_token(fixed_batch(task, config.train.seed, "eval", NEXT_ROWS)):
+        tell(f"note: without a causal mask every query sees the next token, which is its answer in {task.name}")
     return task
+
+
+def asks_next_token(batch: Batch) -> bool:
+    """Whether every target that a later token can equal is the next token of its row."""
+    asked = batch.targets[:, :-1] != IGNORE
+    return bool(asked.any()) and bool((batch.targets[:, :-1] == batch.inputs[:, 1:])[asked].all())
 
 
 def _tell_which(name: str) -> None:
@@ -98,7 +110,10 @@ def load_task(
 def task_digests(configs: Sequence[Config]) -> dict[str, str]:
     """Map the names of a new sweep's own tasks to the sha256 of their files; each is built once. Raises: UsageError."""
     own = [config for config in configs if isinstance(config.task, OwnTaskConfig)]
-    asked = {(str(one.task), one.train.seed, one.train.batch_size, one.train.eval_sequences): one for one in own}
+    asked = {
+        (str(one.task), one.model.causal, one.train.seed, one.train.batch_size, one.train.eval_sequences): one
+        for one in own
+    }
     for config in asked.values():  # what the checks depend on
         new_task(config)
     return {config.task.name: digest(config.task.name) for config in own}

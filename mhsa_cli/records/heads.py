@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 from mhsa_cli.records.claims import Claim, Status, judge
-from mhsa_cli.records.labels import Label, Role
+from mhsa_cli.records.labels import Distance, Label, Role
 from mhsa_cli.text import Head
 
 
@@ -38,7 +38,7 @@ class OfHead:
 
 @dataclass(frozen=True, slots=True)
 class HeadSummary(OfHead):
-    """One head on the shown sample. `entropy`: mean over queries q >= 1 of H(A_q)/ln(q+1), so 1 is uniform.
+    """One head on the shown sample. `entropy`: mean of H(A_q)/ln n over queries with n > 1 visible keys, 1: uniform.
 
     `answer_weight`: mean weight on the position that holds the answer, over a probe batch; `answer_uniform`: that of a
     uniform head. Both are None if the task has no such position.
@@ -78,7 +78,7 @@ class TargetScore:
     mass: float
     uniform: float
     lift: float
-    distance: int | None = None
+    distance: Distance | None = None
     null: float | None = None
     period: int | None = None
     token: int | None = None

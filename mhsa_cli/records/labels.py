@@ -7,7 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, NewType
+
+if TYPE_CHECKING:
+    Distance = int
+else:
+    Distance = NewType("Distance", int)  # from query to key in tokens, below 0 ahead of the query
 
 
 class Role(StrEnum):
@@ -49,8 +54,8 @@ ATTENDS_TO = {
     "previous": "attends to the previous token",
     "self": "attends to its own position",
     "first": "attends to the first token",
-    "offset": "attends {distance} tokens back",
-    "duplicate": "attends to earlier occurrences of its own token",
+    "offset": "attends {steps} tokens {way}",
+    "duplicate": "attends to other occurrences of its own token",
     "induction": "attends to tokens that followed its own before (induction)",
     "same": "attends to all occurrences of its own token, itself included",
     "modulo": "attends {distance}, {second}, {third} ... tokens back",
@@ -86,9 +91,9 @@ NUMBERS = {"offset": ("distance",), "modulo": ("distance", "period"), "token": (
 class Label:
     """A head's label: `kind` is a target, with a `role`, or a shape of its own.
 
-    `distance` belongs to an offset, `period` to one modulo a period, `token` (an id) to a constant token. `extent` is
-    set where an ideal head of this label was tested and did not keep the effect. Files keep the `id`, for example
-    `offset:4:no-effect`, `first:shown:partly` or `focused`.
+    `distance` belongs to an offset (below 0 it is ahead of the query), `period` to one modulo a period, `token` (an id)
+    to a constant token. `extent` is set where an ideal head of this label was tested and did not keep the effect. Files
+    keep the `id`, for example `offset:4:no-effect`, `first:shown:partly` or `focused`.
     """
 
     kind: str
@@ -143,8 +148,8 @@ class Label:
     def attends_to(self) -> str:
         """What a head of this target does, as a predicate."""
         first, period = self.distance or 0, self.period or 0
-        later = {"second": first + period, "third": first + 2 * period}
-        words = ATTENDS_TO[self.kind].format(**self.numbers, **later)
+        later = {"second": first + period, "third": first + 2 * period, "steps": abs(first)}
+        words = ATTENDS_TO[self.kind].format(**self.numbers, **later, way="ahead" if first < 0 else "back")
         return words.replace(" 1 tokens", " 1 token")
 
     @property
@@ -166,7 +171,8 @@ class Label:
         if kind not in TARGETS or len(parts) < len(names):
             return None
         numbers, rest = parts[: len(names)], parts[len(names) :]
-        if not all(map(_NUMBER.fullmatch, numbers)) or not 1 <= len(rest) <= 2:
+        ahead = kind == "offset" and numbers[0][:1] == "-"
+        if not all(map(_NUMBER.fullmatch, [numbers[0][1:]] if ahead else numbers)) or not 1 <= len(rest) <= 2:
             return None
         if rest[0] not in list(Role) or rest[1:] not in ([], *([extent] for extent in Extent)):
             return None

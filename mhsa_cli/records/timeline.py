@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mhsa_cli.records.heads import OfHead
+from mhsa_cli.records.labels import Distance
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +17,12 @@ class HeadSnapshot(OfHead):
     """
 
     lifts: Mapping[str, float]
-    distance: int | None
+    distance: Distance | None
     entropy: float | None = None
     uniformity: float | None = None
     confidence: float | None = None
     positionality: float | None = None
-    offsets: Mapping[int, float] = field(default_factory=dict)
+    offsets: Mapping[Distance, float] = field(default_factory=dict)
     own_scores: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -80,4 +81,4 @@ class HeadHistory(OfHead):
     rise: Interval | None = None
     width: int | None = None
     lead: Interval | None = None
-    distance: int | None = None
+    distance: Distance | None = None

@@ -82,4 +82,4 @@ class Trace:
     parameters: int
     attention_parameters: int
     attention_formula: str
-    cache: TraceCache
+    cache: TraceCache | None  # without a causal mask there is none

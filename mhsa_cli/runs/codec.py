@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar, get_args, get_origin, ge
 
 from mhsa_cli.records.claim_words import WORDS, words
 from mhsa_cli.records.claims import Claim, Status, stored
-from mhsa_cli.records.labels import Label
+from mhsa_cli.records.labels import Distance, Label
 from mhsa_cli.text import Head, escape, shortened
 
 T = TypeVar("T")
@@ -39,6 +39,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 TEXT = Kind("a text", lambda value: isinstance(value, str))
+WHOLE = Kind("a whole number", lambda value: type(value) is int and abs(value) <= LARGEST)
 COUNT = Kind("a whole number from 0 to 2^63 - 1", is_count)
 NUMBER = Kind("a number", is_number)
 YES_NO = Kind("true or false", lambda value: isinstance(value, bool))
@@ -49,7 +50,8 @@ LABEL = Kind("the id of a label", lambda value: Label.from_id(value) is not None
 # A Kind; a list of one schema; an object with these keys, each optional and nullable, or with any key ("*").
 Schema = Kind | list[Any] | dict[str, Any]
 # Per type of a record's field: the kind of its plain value, how it is read, how it is written.
-KINDS: dict[type, tuple[Kind, Reader, Reader]] = {
+KINDS: dict[Any, tuple[Kind, Reader, Reader]] = {
+    Distance: (WHOLE, int, int),
     **{cls: (kind, cls, lambda value: value) for cls, kind in ((int, COUNT), (float, NUMBER), (str, TEXT))},
     bool: (YES_NO, bool, bool),
     Label: (LABEL, Label.from_id, lambda label: label.id),
@@ -228,9 +230,11 @@ def _mapping(cls: type, read: Reader, null: Any, value: Any) -> dict[Any, Any]:
     return {_key(cls, key): _inside(escape(key), read, null if item is None else item) for key, item in items}
 
 
-def _key(cls: type, key: str) -> Any:
-    if cls is int and not key.isdecimal():
-        raise ContentError("no whole number", escape(key))
+def _key(cls: Any, key: str) -> Any:
+    if cls in (int, Distance):
+        if not (key.removeprefix("-") if cls is Distance else key).isdecimal():
+            raise ContentError("no whole number", escape(key))
+        return int(key)
     return cls(key)
 
 

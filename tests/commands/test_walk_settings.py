@@ -182,7 +182,7 @@ def walk(task: str, chosen: Mapping[str, str]) -> None:
     for command in ("timeline", "verify"):
         run(0, command, "r")
     run(0, "inspect-heads", "r", "--scores", *([] if theirs else ["--circuits", "--ablate", "L0"]), *named)
-    run(0, "generate", "r", "--prompt", PROMPT.get(task, "1"), *named)
+    run(2 if chosen.get("model.causal") == "false" else 0, "generate", "r", "--prompt", PROMPT.get(task, "1"), *named)
     run(0, "train", "--resume", "r", "train.epochs=2", *named)
     run(2 if theirs else 0, "trace", *given)
     run(0, "sweep", *given, "--seeds", "1", "--name", "s")

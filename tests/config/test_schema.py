@@ -22,9 +22,8 @@ def test_the_defaults_are_the_lesson() -> None:
             "d_model": 32, "n_heads": 4, "d_head": None, "n_kv_heads": None, "n_layers": 1, "d_mlp": 0,
             "mlp": "gelu",
             "residual": False, "norm": "none", "positions": "sinusoidal", "rope_theta": 10000.0,
-            "rope_layout": "interleaved", "attention": "softmax", "window": None, "bias": True, "init_std": None,
-            "dropout": 0.0,
-            "max_seq_len": None, "tie_embeddings": False,
+            "rope_layout": "interleaved", "attention": "softmax", "causal": True, "window": None, "bias": True,
+            "init_std": None, "dropout": 0.0, "max_seq_len": None, "tie_embeddings": False,
         },
         "train": {
             "epochs": 3, "steps_per_epoch": 120, "batch_size": 16, "lr": 0.005, "schedule": "constant",

@@ -43,11 +43,15 @@ def test_shortest_prefix_fits_in_half_a_row(complain: Complain, load: Load) -> N
         "task: {name: copy, seq_len: 10, min_length: 6}"
     )
     assert load("task: {name: copy, seq_len: 10, min_length: 5}")
+    assert load("task: {name: copy, seq_len: 11, separator: false}").task.seq_len == 11
+    assert codes("task: {name: copy, seq_len: 10, min_length: 5, separator: false}") == ["prefix"]
 
 
 def test_a_setting_of_another_task_is_named_as_such() -> None:
     (fault,) = faults("task: {name: copy, path: a.txt}")
-    settings = "it is a setting of `text`; settings of `copy`: name, vocab_size, seq_len, min_length, loss_on"
+    settings = (
+        "it is a setting of `text`; settings of `copy`: name, vocab_size, separator, seq_len, min_length, loss_on"
+    )
     assert (fault.code, fault.hint) == ("unknown-setting", settings)
 
 

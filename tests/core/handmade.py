@@ -153,7 +153,7 @@ class Attended(Task):
 
     def sample(self, generator: Generator, rows: int) -> Batch:
         inputs = self.rows(rows, generator)
-        keys = self.target(inputs).expand(rows, -1, -1).clone()
+        keys = self.target(inputs).expand(rows, -1, -1).tril()
         keys[:, 0] = False  # query 0 has one key
         answers = inputs.unsqueeze(1).masked_fill(~keys, -1)  # (n, T, T)
         highest = answers.amax(-1)

@@ -43,6 +43,8 @@ FORMS = {
     "block": ["residual=true", "norm=layernorm", "d_mlp=20", "n_layers=3", "positions=learned"],
     "long rows": ["residual=true", "norm=layernorm", "n_layers=2"],  # long by a patch
     "relu and wide heads": ["d_mlp=20", "mlp=relu", "d_head=5", "residual=true"],
+    "unmasked": ["residual=true", "n_layers=2", "causal=false"],
+    "long unmasked rows": ["residual=true", "n_layers=2", "causal=false"],
     "block without bias": ["residual=true", "norm=layernorm", "d_mlp=20", "model.bias=false"],
 }
 
@@ -56,7 +58,7 @@ IN_TURN = [shape for at, shape in enumerate(SHAPES) if at % 4 in ((0, 3), (1, 2)
 def test_every_gradient_equals_autograds(
     form: str, heads: int, task: str, seeds: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "SHORT", 4 if form == "long rows" else 24)
+    monkeypatch.setattr(parts, "SHORT", 4 if "long" in form else 24)
     wide = config(f"model.n_heads={heads}", "train.dtype=float64", task, *FORMS[form])
     stack = stack_of(wide, seeds)
     # Wide weights: with those of an untrained model the softmax is nearly uniform and a wrong gradient would hide.
@@ -165,7 +167,7 @@ def test_attention_in_pieces_is_the_same_attention(pieces: int, monkeypatch: pyt
 def test_a_models_bits_do_not_depend_on_its_stack(
     form: str, T: int, D: int, heads: int, batch: int, M: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "SHORT", 4 if form == "long rows" else 24)
+    monkeypatch.setattr(parts, "SHORT", 4 if "long" in form else 24)
     sizes = [f"task.seq_len={T}", f"d_model={D}", f"n_heads={heads}", f"batch_size={batch}", "name=shift"]
     settings, seeds = config(*sizes, *FORMS[form]), list(range(M))
     stack = stack_of(settings, seeds)

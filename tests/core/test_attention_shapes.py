@@ -61,10 +61,10 @@ def test_what_is_saved_is_four_tensors() -> None:
         "out_proj.weight": (D, D),
         "out_proj.bias": (D,),
     }
-    assert [name for name, _ in block.named_buffers()] == ["causal_mask"]
-    assert block.causal_mask.shape == (MAX, MAX)
-    assert block.causal_mask.dtype == torch.bool
-    assert not block.causal_mask.requires_grad
+    assert [name for name, _ in block.named_buffers()] == ["visible"]
+    assert block.visible.shape == (MAX, MAX)
+    assert block.visible.dtype == torch.bool
+    assert not block.visible.requires_grad
     longer = attention.MultiHeadSelfAttention(D, H, max_seq_len=MAX + 2)
     longer.load_state_dict(block.state_dict())
     assert longer(draw(B, MAX + 2, D)).shape == (B, MAX + 2, D)
@@ -118,7 +118,7 @@ def test_gradients_reach_every_parameter_and_every_token(looking: bool) -> None:
 def test_it_is_made_as_torchs_modules_are() -> None:
     """The length is the third argument and may be left out; device and dtype say where and what the numbers are."""
     block = attention.MultiHeadSelfAttention(D, H, MAX)
-    assert block.max_seq_len == MAX and block.causal_mask.shape == (MAX, MAX)
+    assert block.max_seq_len == MAX and block.visible.shape == (MAX, MAX)
     longest = attention.MultiHeadSelfAttention(D, H)
     assert longest(draw(1, longest.max_seq_len, D)).shape == (1, longest.max_seq_len, D)
     assert longest.max_seq_len >= 1024

@@ -18,6 +18,7 @@ from mhsa_cli.core.heads.capture import (
     sample_maps,
     weight_blocks,
 )
+from mhsa_cli.core.model.attention import causal_window
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
@@ -53,11 +54,13 @@ def test_maps_are_causal_distributions_of_every_head() -> None:
 def test_entropy_is_one_for_uniform_and_zero_for_one_key() -> None:
     uniform = torch.ones(5, 5).tril()
     uniform = uniform / uniform.sum(-1, keepdim=True)
-    assert row_entropy(uniform)[1:].tolist() == pytest.approx([1.0] * 4)
-    assert row_entropy(torch.eye(5))[1:].tolist() == [0.0] * 4
-    assert row_entropy(uniform[3:], 3).tolist() == pytest.approx([1.0] * 2)
+    keys = torch.arange(1, 6)
+    assert row_entropy(uniform, keys)[1:].tolist() == pytest.approx([1.0] * 4)
+    assert row_entropy(torch.eye(5), keys)[1:].tolist() == [0.0] * 4
+    assert row_entropy(uniform[3:], keys[3:]).tolist() == pytest.approx([1.0] * 2)
+    assert row_entropy(torch.full((5, 5), 0.2), torch.full((5,), 5)).tolist() == pytest.approx([1.0] * 5)
     half = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]])
-    assert row_entropy(half)[1:].tolist() == pytest.approx([1.0, math.log(2) / math.log(3)])
+    assert row_entropy(half, keys[:3])[1:].tolist() == pytest.approx([1.0, math.log(2) / math.log(3)])
 
 
 def test_the_uniform_control_has_entropy_one_and_chance_on_the_source() -> None:
@@ -91,6 +94,7 @@ def test_the_weight_on_the_answer_is_that_of_rows_taken_one_by_one(monkeypatch: 
     rows = task.sample(torch.Generator().manual_seed(3), 9).inputs
     source, uniform, mass = task.source(rows), 0.0, torch.zeros(2, 3)
     assert source is not None
+    source = source & causal_window(*source.shape[1:], 5)
     queries = source.any(-1).nonzero().tolist()
     for b, q in queries:
         sees = [k for k in range(q + 1) if q - k < 5]

@@ -296,13 +296,15 @@ def test_targets_and_rows_that_count_by_hand() -> None:
     def sets(target: Tensor) -> list[list[int]]:
         return [row.nonzero().flatten().tolist() for row in target[0]]
 
-    assert sets(duplicates(ids)) == [[], [], [0], [0, 2]]
+    assert sets(duplicates(ids) & visible) == [[], [], [0], [0, 2]]
+    assert sets(duplicates(ids)) == [[2, 3], [], [0, 3], [0, 2]]  # without a mask
     assert sets(followers(ids)) == [[], [], [1], [1, 3]]
     assert sets(at_distance(0)(ids)) == [[0], [1], [2], [3]]
     assert sets(first_token(ids)) == [[], [0], [0], [0]]
     assert sets(followers(torch.full((1, 4), 2))) == [[], [1], [1, 2], [1, 2, 3]]
-    assert sets(same_token(ids)) == [[0], [1], [0, 2], [0, 2, 3]]
-    assert sets(token(5)(ids)) == [[0], [0], [0, 2], [0, 2, 3]] and sets(token(7)(ids)) == [[], [1], [1], [1]]
+    assert sets(same_token(ids) & visible) == [[0], [1], [0, 2], [0, 2, 3]]
+    assert sets(token(5)(ids) & visible) == [[0], [0], [0, 2], [0, 2, 3]]
+    assert sets(token(7)(ids)) == [[1]] * 4 and sets(token(7)(ids) & visible) == [[], [1], [1], [1]]
     assert sets(at_distances(1, 2)(ids)) == [[], [0], [1], [0, 2]]
     assert sets(at_distances(0, 3)(ids)) == [[0], [1], [2], [0, 3]] and sets(at_distance(9)(ids)) == [[]] * 4
 

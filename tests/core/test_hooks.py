@@ -43,7 +43,7 @@ def test_with_uniform_weights_it_is_the_model_of_frozen_uniform_attention(form: 
     model, ids = form.model(), tokens(B, T)
     frozen = TransformerLM(form.config(attention="uniform"), vocab_size=V, max_seq_len=MAX).eval()
     frozen.load_state_dict(model.state_dict())
-    even = uniform_weights(model.attention[0].causal_mask[:T, :T], torch.float32)
+    even = uniform_weights(model.attention[0].visible[:T, :T], torch.float32)
     logits = acted(model, ids, lambda layer, A, v: even @ v)
     assert worst(logits, frozen(ids).detach()) < 1e-5
     assert worst(logits, model(ids).detach()) > 1e-3  # or nothing was shown

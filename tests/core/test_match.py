@@ -72,10 +72,13 @@ def test_equal_is_zero_disjoint_is_one_and_the_first_query_does_not_count() -> N
     assert head_distance(own, own).tolist() == [[0.0]]
     assert head_distance(own, first_key).item() == pytest.approx(1.0, abs=1e-12)
     other = own.clone()
-    other[:, :, 0] = torch.eye(5)[4]
+    other[:, :, 0, 0] = 0.5
     assert head_distance(own, other).item() == 0
     other[:, 1, 3] = torch.eye(5)[0]  # one of 3 x 4 queries
     assert head_distance(own, other).item() == pytest.approx(1 / 12, abs=1e-12)
+    ahead = own.clone()
+    ahead[:, 1, 0] = torch.eye(5)[4]  # without a mask the first query has a choice: one of 3 x 5
+    assert head_distance(own, ahead).item() == pytest.approx(1 / 15, abs=1e-12)
 
 
 def test_distances_are_symmetric_and_those_of_scipy() -> None:

@@ -81,7 +81,7 @@ def hooked_config(c: ModelConfig, vocab_size: int, max_seq_len: int) -> dict[str
         "normalization_type": {"none": None, "layernorm": "LN", "rmsnorm": "RMS"}[c.norm],
         "eps": EPS,
         "positional_embedding_type": POSITION_TYPES[c.positions],
-        "attention_dir": "causal",
+        "attention_dir": "causal" if c.causal else "bidirectional",
         "use_attn_scale": True,
         "attn_scale": math.sqrt(d_head),  # the divisor of scores
         "default_prepend_bos": False,

@@ -115,8 +115,8 @@ def capture(model: TransformerLM, ids: Tensor) -> list[Tensor]:
 def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Iterator[tuple[int, int, Tensor]]:
     """Yield every layer's exact weights on ids (B, T) in blocks of query rows, so that a long T fits in memory.
 
-    Yields (layer, first, weights): queries from index `first` on, weights (B, H, rows, keys) on the keys up to the
-    last of these queries. The number of rows is a multiple of `multiple`, except in the last block.
+    Yields (layer, first, weights): queries from index `first` on, weights (B, H, rows, keys) on the first keys, all
+    that these queries may see. The number of rows is a multiple of `multiple`, except in the last block.
     """
     ids = ids.to(next(model.parameters()).device)
     (B, T), H = ids.shape, model.mixers[0].n_heads
@@ -144,14 +144,14 @@ def to_cpu(weights: Tensor) -> Tensor:
     return weights.detach().to(torch.promote_types(weights.dtype, torch.float32)).cpu()
 
 
-def row_entropy(weights: Tensor, first: int = 0) -> Tensor:
-    """Compute each query's entropy over ln(q+1), so that 1 is uniform: (..., rows, keys) to (..., rows).
+def row_entropy(weights: Tensor, n_keys: Tensor) -> Tensor:
+    """Compute each query's entropy over ln of its visible keys, so that 1 is uniform: (..., rows, keys) to (..., rows).
 
-    `first` is the index of the first query. NaN for query 0, which has one key. The divisor is not ln T: an early
-    query attends to fewer keys.
+    `n_keys` (rows,) is their number, in a causal model q + 1. NaN for a query with one key. The divisor is not ln T: an
+    early query attends to fewer keys.
     """
     entropy = -torch.xlogy(weights, weights).sum(-1)  # nats
-    return entropy / torch.log(torch.arange(first + 1, first + 1 + weights.size(-2), dtype=weights.dtype))
+    return entropy / n_keys.to(weights.dtype).log()
 
 
 def answer_mass(weights: Tensor, answer: Tensor) -> Tensor:
@@ -171,12 +171,13 @@ def sample_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], lis
     dtype = next(model.parameters()).dtype
     maps = [torch.zeros(attn.n_heads, t, t, dtype=dtype) for attn in model.mixers]
     entropy = [torch.zeros(attn.n_heads, dtype=dtype) for attn in model.mixers]
+    n_keys = [attn.visible[:T, :T].sum(-1).cpu() for attn in model.mixers]  # of each query
     for layer, first, block in weight_blocks(model, sample.unsqueeze(0), pool):
         pooled = block[0] if pool == 1 else F.max_pool2d(block[0], pool, ceil_mode=True)
         maps[layer][:, first // pool : first // pool + pooled.size(-2), : pooled.size(-1)] = pooled
-        rows = row_entropy(block[0], first)
-        entropy[layer] += (rows[:, 1:] if first == 0 else rows).sum(-1)  # query 0 has none; any other NaN is kept
-    return maps, [e / max(T - 1, 1) for e in entropy], pool
+        seen = n_keys[layer][first : first + block.size(-2)]
+        entropy[layer] += row_entropy(block[0], seen)[:, seen > 1].sum(-1)  # of those with a choice; any NaN is kept
+    return maps, [e / (n > 1).sum() for e, n in zip(entropy, n_keys, strict=True)], pool
 
 
 def answer_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list[Tensor], float] | None:
@@ -185,7 +186,7 @@ def answer_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list
     Returns None for a task whose answer no key holds.
     """
     mass = [torch.zeros(attn.n_heads, dtype=next(model.parameters()).dtype) for attn in model.mixers]
-    visible = model.mixers[0].causal_mask[: rows.size(1), : rows.size(1)].cpu()
+    visible = model.mixers[0].visible[: rows.size(1), : rows.size(1)].cpu()
     uniform, count = 0.0, 0
     for part in rows.split(max(1, MAX_CELLS // rows.size(1) ** 2)):  # a few rows at once: their keys are (rows, T, T)
         answer = task.source(part)
@@ -195,7 +196,7 @@ def answer_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list
             end = first + block.size(-2)
             mass[layer] += answer_mass(block, answer[:, first:end, : block.size(-1)])
         uniform += float(((answer & visible).sum(-1) / visible.sum(-1)).sum())
-        count += int(answer.any(-1).sum())
+        count += int((answer & visible).any(-1).sum())
     return ([m / count for m in mass], uniform / count) if count else None
 
 

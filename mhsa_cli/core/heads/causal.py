@@ -57,7 +57,7 @@ class Ablator:
         self.counts = self.scored.sum(1).double().cpu()  # scored tokens by row
         self.clean = run_with_activations(model, self.inputs)
         self.heads = model.heads
-        self.uniform = uniform_weights(model.attention[0].causal_mask[:T, :T], self.clean.logits.dtype)
+        self.uniform = uniform_weights(model.attention[0].visible[:T, :T], self.clean.logits.dtype)
         self.flops = B * row_flops(model, T)  # of one variant
         self.budget = MAX_FLOPS
         self.patterns: list[Tensor] = []  # by layer (B or 1, H, T, T), for "pattern"

@@ -139,7 +139,7 @@ def score_shares(model: TransformerLM, ids: Tensor) -> list[Mapping[str, float] 
     rows = max(1, BLOCK_CELLS // (B * H * T))
     for first in range(0, T, rows):
         part = slice(first, min(first + rows, T))
-        visible = attn.causal_mask[part, :T]
+        visible = attn.visible[part, :T]
         offset = None if bias is None else bias[..., part, :]
         scores = attention_scores(q[..., part, :], k, offset)  # (B, H, rows, T)
         mean = (scores * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)

@@ -48,20 +48,26 @@ class Lift(NamedTuple):
 
 
 class Distances(NamedTuple):
-    """For every distance 0..T-1 how many `queries` see it, and a uniform head's weight there, summed; both (T,).
+    """For each of n distances how many `queries` see it, and a uniform head's weight there, summed; all (n,).
 
-    `enough` (T,): whether these queries are a quarter of all, at least two, or of those that are scored. A mean over
-    fewer says little of a head.
+    `values` are 0..T-1, and -1..-(T-1), ahead of the query, where one sees a later key. `enough`: whether these queries
+    are a quarter of all, at least two, or of those that are scored. A mean over fewer says little of a head.
     """
 
+    values: Tensor
     queries: Tensor
     uniform: Tensor
     enough: Tensor
 
     @property
+    def T(self) -> int:  # noqa: N802
+        """The number of tokens in a row."""
+        return int(self.values.amax()) + 1
+
+    @property
     def near(self) -> int:
-        """The largest distance that a quarter of all queries see."""
-        return int((self.queries[1:] >= _quarter(len(self.queries))).sum())
+        """The largest distance back that a quarter of all queries see."""
+        return int((self.queries[1 : self.T] >= _quarter(self.T)).sum())
 
 
 def _quarter(T: int) -> int:
@@ -73,11 +79,24 @@ def distances_of(visible: Tensor, scored: Tensor) -> Distances:
     uniform, each = uniform_weights(visible, torch.float64), scored.sum(0).unsqueeze(-1)
     queries, scored_queries = by_distance(visible, visible), by_distance(visible * each, visible)
     quarter = torch.where(scored_queries > 0, 4 * scored_queries >= scored_queries.amax(), False)
-    return Distances(queries, by_distance(uniform, visible), (queries >= _quarter(len(visible))) | quarter)
+    enough = (queries >= _quarter(len(visible))) | quarter
+    return Distances(distance_values(visible), queries, by_distance(uniform, visible), enough)
+
+
+def distance_values(visible: Tensor) -> Tensor:
+    """List the distances of a mask (T, T): 0..T-1, and -1..-(T-1) where a query sees a later key."""
+    back = torch.arange(len(visible))
+    return torch.cat([back, -back[1:]]) if bool(visible.triu(1).any()) else back
+
+
+def offsets_seen(visible: Tensor) -> list[int]:
+    """List the distances that label a head an offset, the nearest first: all that a query sees but 0 and 1."""
+    seen = distance_values(visible)[by_distance(visible, visible) > 0]
+    return [d for d in sorted(seen.tolist(), key=lambda d: (abs(d), -d)) if d not in (0, 1)]
 
 
 def by_distance(maps: Tensor, visible: Tensor) -> Tensor:
-    """Sum maps (..., T, T) over all pairs of query and key at each distance 0..T-1: (..., T), float64 on the CPU.
+    """Sum maps (..., T, T) over all pairs of query and key at each of the n distances: (..., n), float64 on the CPU.
 
     Queries with one visible key have no choice and are left out.
     """
@@ -85,16 +104,18 @@ def by_distance(maps: Tensor, visible: Tensor) -> Tensor:
     maps = maps.double() * (visible.sum(-1, keepdim=True) > 1).to(maps.device)
     # Keys reversed, and each row one place further right than the row above: every column holds one distance.
     skewed = F.pad(maps.flip(-1), (0, T)).flatten(-2)[..., :-T].unflatten(-1, (T, 2 * T - 1))
-    return skewed.sum(-2)[..., T - 1 :].cpu()
+    sums = skewed.sum(-2).cpu()
+    back, ahead = sums[..., T - 1 :], sums[..., : T - 1].flip(-1)
+    return torch.cat([back, ahead], -1) if bool(visible.triu(1).any()) else back
 
 
 def best_offset(sums: Tensor, of: Distances) -> Lift | None:
-    """Find each head's best offset, of the distances that enough queries see, from its sums `by_distance` (N, T)."""
-    distances = torch.arange(len(of.queries))[2:]
-    distances = distances[of.queries[distances] > 0]
-    queries = of.queries[distances]
-    mass, uniform = sums[:, distances].T / queries.unsqueeze(1), of.uniform[distances] / queries
-    found = best(mass, uniform, of.enough[distances], distance=distances)
+    """Find each head's best offset, of the distances that enough queries see, from its sums `by_distance` (N, n)."""
+    place = ((of.values != 0) & (of.values != 1) & (of.queries > 0)).nonzero().squeeze(1)
+    place = place[of.values[place].abs().argsort(stable=True)]  # the nearest first, back before ahead
+    queries, distances = of.queries[place], of.values[place]
+    mass, uniform = sums[:, place].T / queries.unsqueeze(1), of.uniform[place] / queries
+    found = best(mass, uniform, of.enough[place], distance=distances)
     if found is None:
         return None
     each = lift_of(mass, uniform.unsqueeze(1)).unbind(0)
@@ -102,11 +123,11 @@ def best_offset(sums: Tensor, of: Distances) -> Lift | None:
 
 
 def best_modulo(sums: Tensor, of: Distances) -> Lift | None:
-    """Find each head's best offset modulo a period from its sums `by_distance` (N, T).
+    """Find each head's best offset back modulo a period from its sums `by_distance` (N, n).
 
     A quarter of the queries must see at least two of its keys.
     """
-    T, rows = sums.size(-1), torch.cat([sums, of.uniform.unsqueeze(0)])
+    T, rows = of.T, torch.cat([sums, of.uniform.unsqueeze(0)])[:, : of.T]
     mass, distances, periods = [], [], []
     for period in range(of.near, 1, -1):  # of equal lifts the first counts: the longest period says most
         distance = torch.arange(min(period, of.near - period + 1))

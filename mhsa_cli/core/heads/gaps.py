@@ -114,7 +114,7 @@ def mixed_rows(alphabet: Alphabet, length: int, seed: int, rows: int) -> tuple[T
     drawn = alphabet.symbols[torch.randint(len(alphabet.symbols), (rows, length), generator=generator)]
     ids = _started(drawn, alphabet, length)
     t = torch.arange(length)
-    last = torch.where(duplicates(ids), t, -1).amax(-1)
+    last = torch.where(duplicates(ids).tril(), t, -1).amax(-1)
     return ids, torch.where(last >= 0, t - last, 0)
 
 
@@ -131,7 +131,7 @@ def _block_lifts(
     found, gaps = GapLifts({}, {}, {}, None), (*trained, *unseen)
     if not gaps:
         return found
-    visible = model.mixers[0].causal_mask[:length, :length].cpu()
+    visible = model.mixers[0].visible[:length, :length].cpu()
     blocks = torch.stack([repeated_blocks(alphabet, gap, length, seed) for gap in gaps])  # (gaps, rows, length)
     each = blocks.size(1) * len(model.heads) * length**2  # weights of one gap
     means = []
@@ -153,7 +153,7 @@ def _block_lifts(
 def _mixed_lifts(model: TransformerLM, task: Task, alphabet: Alphabet, length: int, seed: int) -> GapLifts:
     """Measure the lifts on random rows: at a distance over the queries whose symbol last occurred so far back."""
     found = GapLifts({}, {}, {}, None)
-    visible = model.mixers[0].causal_mask[:length, :length].cpu()
+    visible = model.mixers[0].visible[:length, :length].cpu()
     ids, back = mixed_rows(alphabet, length, seed, max(1, min(ROWS, MAX_WEIGHTS // (len(model.heads) * length**2))))
     counts = torch.bincount(back.flatten(), minlength=length)
     trained, unseen = gaps_to_test(task.gaps, [gap for gap in range(2, length) if counts[gap] >= MIN_QUERIES])

@@ -69,7 +69,7 @@ def candidates(head: HeadScore, seq_len: int) -> list[str]:
 
     def rank(name: str) -> tuple[int, float]:
         lift = found[name].lift
-        if name == "offset" and (found[name].distance or 0) > seq_len - max(2, seq_len // 4):
+        if name == "offset" and abs(found[name].distance or 0) > seq_len - max(2, seq_len // 4):
             return 4, -lift
         if name in ROLE_TARGETS:
             return 3, -lift

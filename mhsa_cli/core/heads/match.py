@@ -38,17 +38,20 @@ LEAST_GAIN = 0.005  # a smaller one, of two costs that are written alike, is nev
 def head_distance(first: Tensor, second: Tensor) -> Tensor:
     """Compute the distance of every two heads' maps on the same rows: (n1, B, T, T), (n2, B, T, T) to (n1, n2).
 
-    The Jensen-Shannon divergence of the heads' causal rows over ln 2, averaged over (b, q >= 1): 0 is equal, 1
-    disjoint. Query 0 has one key. Memory is bounded by CHUNK. Source: Lin 1991.
+    The Jensen-Shannon divergence of the heads' rows over ln 2, averaged over rows b and queries q: 0 is equal, 1
+    disjoint. Query 0 has one key and does not count, unless a head sees later tokens. Memory is bounded by CHUNK.
+    Source: Lin 1991.
     Raises: ValueError if the maps are not of the same rows, or have one query.
     """
     (n1, B, T, _), n2 = first.shape, len(second)
     if second.shape[1:] != first.shape[1:] or T < 2:
         shapes = f"{tuple(first.shape)} and {tuple(second.shape)}"
         raise ValueError(f"maps have shapes {shapes}: wanted the same rows with 2 or more keys")
-    past = torch.ones(T, T, dtype=torch.bool).tril()
-    past[0] = False
-    a, b = (w[:, :, past].flatten(1) for w in (first, second))  # (n, B * cells): a mean needs no order
+    seen = torch.ones(T, T, dtype=torch.bool)
+    if not any(bool(w.triu(1).any()) for w in (first, second)):
+        seen = seen.tril()
+        seen[0] = False
+    a, b = (w[:, :, seen].flatten(1) for w in (first, second))  # (n, B * cells): a mean needs no order
     total = torch.zeros(n1, n2, dtype=torch.float64)
     size = max(1, CHUNK // max(n1, n2))
     for start in range(0, a.size(1), size):
@@ -60,7 +63,7 @@ def head_distance(first: Tensor, second: Tensor) -> Tensor:
             # Subtracted key by key, so that equal maps have distance 0 exactly.
             total[i] += (p_log[i] + r_log).sub_(mixture.log().mul_(mixture)).sum(1)
     # float32 rows sum to 1 only within rounding.
-    return (total / (B * (T - 1) * math.log(2))).clamp(0, 1)
+    return (total / (B * int(seen.any(1).sum()) * math.log(2))).clamp(0, 1)
 
 
 def match_heads(first: Sequence[Tensor], second: Sequence[Tensor], inputs: str) -> Matching:

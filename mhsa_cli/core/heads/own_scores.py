@@ -66,12 +66,15 @@ class OwnScore:
         found, shape = self._ask(ids.detach().to("cpu", copy=True)), (*ids.shape, ids.size(1))
         if not isinstance(found, Tensor) or found.dtype != torch.bool or tuple(found.shape) != shape:
             raise self._error(f"returned {describe(found)}, wanted a boolean tensor {shape}: rows, queries, keys")
-        found = found.cpu()
-        if bool(found.triu(1).any()):
-            row, query, key = found.triu(1).nonzero()[0].tolist()
+        return found.cpu()
+
+    def check_visible(self, mask: Tensor, visible: Tensor) -> None:
+        """Refuse a target (B, T, T) of later keys in a causal model. Raises: UsageError."""
+        hidden = mask.triu(1) & ~visible
+        if bool(hidden.any()):
+            row, query, key = hidden.nonzero()[0].tolist()
             message = f"has key {key} in the target of query {query} of row {row}: it comes after it"
             raise self._error(message, "a query attends to itself and to what is before it: .tril()")
-        return found
 
     def values(self, weights: Tensor, ids: Tensor) -> Tensor:
         """Return the values of the heads of a layer on rows (B, T): (B, H) float64. Raises: UsageError."""
@@ -81,16 +84,17 @@ class OwnScore:
             raise self._error(f"returned {describe(found)}, wanted a float tensor {shape}: rows, heads")
         return found.detach().cpu().double()
 
-    def check(self, task: Task, n_heads: int) -> None:
+    def check(self, task: Task, n_heads: int, causal: bool = True) -> None:
         """Try it once before any training, on rows of the task with random weights. Raises: UsageError."""
         T = task.seq_len
         if MIN_ROWS * n_heads * T * T > MAX_WEIGHTS:
             raise self._error(f"cannot be measured: rows of {T} tokens are too long")
-        ids, visible = fixed_batch(task, SEED, "check", MIN_ROWS).inputs, torch.ones(T, T, dtype=torch.bool).tril()
+        ids, visible = fixed_batch(task, SEED, "check", MIN_ROWS).inputs, torch.ones(T, T, dtype=torch.bool)
+        visible = visible.tril() if causal else visible
         rows = OnRows(self, ids, visible)
         if self.is_target:
             if rows.target is None:
-                raise self._error("has no query whose target holds some, not all, of the keys before it")
+                raise self._error("has no query whose target holds some, not all, of the keys that it sees")
             return
         drawn = torch.rand(MIN_ROWS, n_heads, T, T, generator=stream_generator(SEED, "check", 0)) * visible
         weights = drawn / drawn.sum(-1, keepdim=True)
@@ -105,7 +109,11 @@ class OnRows:
 
     def __init__(self, score: OwnScore, ids: Tensor, visible: Tensor) -> None:
         self.score, self.ids, self.visible = score, ids.cpu(), visible.cpu()
-        self.target = target_keys(score.mask(ids), self.visible) if score.is_target else None
+        self.target = None
+        if score.is_target:
+            mask = score.mask(ids)
+            score.check_visible(mask, self.visible)
+            self.target = target_keys(mask, self.visible)
         self.counts = torch.ones(len(ids), dtype=torch.float64)  # by row: values, or queries that count
         if self.target is not None:
             self.counts = self.target.keys.any(-1).sum(-1).double()

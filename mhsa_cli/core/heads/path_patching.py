@@ -262,7 +262,7 @@ def project(attn: MultiHeadSelfAttention, part: Part, head: int, x: Tensor, pos:
 
 def head_weights(attn: MultiHeadSelfAttention, head: int, q: Tensor, k: Tensor, pos: Tensor, k_pos: Tensor) -> Tensor:
     """Compute one head's weights of queries (..., B, Q, d), at positions pos (B, Q), on keys (..., B, T, d)."""
-    visible = attn.causal_mask[pos][..., : len(k_pos)]  # (B, Q, T)
+    visible = attn.visible[pos][..., : len(k_pos)]  # (B, Q, T)
     if attn.kind == "uniform":
         return uniform_weights(visible, torch.promote_types(q.dtype, torch.float32))
     if attn.kind == "linear":

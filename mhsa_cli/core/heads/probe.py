@@ -64,7 +64,7 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
     batch = fixed_batch(task, seed, "probe", n)
     order = torch.rand(batch.inputs.shape, generator=stream_generator(seed, "probe-shuffled", 0)).argsort(1)
     inputs = f"{n} rows of {task.name}, {plural(T, 'token')} each"
-    return probe_of(task, batch, batch.inputs.gather(1, order), model.mixers[0].causal_mask[:T, :T].cpu(), inputs)
+    return probe_of(task, batch, batch.inputs.gather(1, order), model.mixers[0].visible[:T, :T].cpu(), inputs)
 
 
 def probe_of(task: Task, batch: Batch, shuffled: Tensor, visible: Tensor, inputs: str) -> Probe:

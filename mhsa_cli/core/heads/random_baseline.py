@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from mhsa_cli.core.heads.capture import head_weights
-from mhsa_cli.core.heads.families import Lift
+from mhsa_cli.core.heads.families import Lift, offsets_seen
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, MIN_ROWS, Probe, build_probe, probe_of
 from mhsa_cli.core.heads.scores import concat_heads, lifts
 from mhsa_cli.core.heads.stream import run_stream
@@ -104,14 +104,18 @@ def reached(found: Mapping[str, Lift]) -> dict[str, Tensor]:
 
 def null_limits(model: TransformerLM, task: Task) -> Limits:
     """Compute the 99th percentile of untrained heads."""
-    return limits_of(null_lifts(model, task), percentile)
+    visible = model.mixers[0].visible[: task.seq_len, : task.seq_len].cpu()
+    return limits_of(null_lifts(model, task), percentile, offsets_seen(visible))
 
 
-def limits_of(values: Mapping[str, Tensor], limit: Callable[[Tensor], float]) -> Limits:
-    """Compute the limit of every target, and of offsets that up to each distance."""
+def limits_of(
+    values: Mapping[str, Tensor], limit: Callable[[Tensor], float], distances: Sequence[int] | None = None
+) -> Limits:
+    """Compute the limit of every target, and of offsets that up to each of their `distances`, by default 2, 3, ..."""
     each = {name: one for name, one in values.items() if name != "offset"}
     offsets = values["offset"].unbind(1) if "offset" in values else ()
-    return Limits({n: limit(v) for n, v in each.items()}, {d: limit(v) for d, v in enumerate(offsets, 2)})
+    by_distance = zip(range(2, 2 + len(offsets)) if distances is None else distances, offsets, strict=False)
+    return Limits({n: limit(v) for n, v in each.items()}, {d: limit(v) for d, v in by_distance})
 
 
 def percentile(values: Tensor) -> float:
@@ -185,7 +189,9 @@ def _of_norm(like: Tensor, times: int, generator: Generator) -> Tensor:
 def random_limits(model: TransformerLM, probe: Probe) -> Limits | None:
     """Compute the largest lift of random heads in the same model; None for custom attention."""
     values = random_lifts(model, probe)
-    return None if values is None else limits_of(values, lambda one: float(one.max()))
+    T = min(probe.ids.size(1), MAX_KEYS)
+    distances = offsets_seen(probe.visible[:T, :T])
+    return None if values is None else limits_of(values, lambda one: float(one.max()), distances)
 
 
 def with_limits(heads: Sequence[HeadScore], untrained: Limits, random: Limits | None) -> list[HeadScore]:

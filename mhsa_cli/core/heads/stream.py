@@ -56,7 +56,7 @@ def head_outputs(attn: MultiHeadSelfAttention, x: Tensor, pos: Tensor) -> Tensor
     T, z = x.size(1), torch.empty_like(q)
     rows = max(1, BLOCK_CELLS // (q[..., 0, 0].numel() * T))
     for first, end, A in attn.weights_by_rows(q, k, pos, rows):
-        z[..., first:end, :] = A.to(v.dtype) @ v[..., :end, :]
+        z[..., first:end, :] = A.to(v.dtype) @ v[..., : A.size(-1), :]
     return z
 
 

@@ -1,6 +1,7 @@
 """Targets of attention patterns: for every query a set of keys, and the weight that a head has on it.
 
-A query counts where its set is neither empty nor all visible keys.
+Only visible keys count: in a causal model those up to the query. A query counts where its set of them is neither empty
+nor all.
 lift = (s - u) / (1 - u), for a head's mean weight s on the set and the uniform head's u.
 """
 
@@ -59,23 +60,23 @@ def first_token(ids: Tensor) -> Tensor:
 
 
 def duplicates(ids: Tensor) -> Tensor:
-    """Earlier occurrences of the query's token: {k < q : x_k = x_q}."""
-    return same_token(ids).tril(-1)
+    """Other occurrences of the query's token: {k != q : x_k = x_q}."""
+    return same_token(ids) & (_distances(ids) != 0)
 
 
 def followers(ids: Tensor) -> Tensor:
     """Tokens after earlier occurrences of the query's token: {j + 1 : j < q, x_j = x_q, j + 1 <= q}."""
-    return F.pad(duplicates(ids), (1, -1))  # j < q implies j + 1 <= q
+    return F.pad(same_token(ids).tril(-1), (1, -1))  # j < q implies j + 1 <= q
 
 
 def same_token(ids: Tensor) -> Tensor:
-    """All occurrences of the query's token, itself included: {k <= q : x_k = x_q}."""
-    return (ids.unsqueeze(-1) == ids.unsqueeze(-2)).tril()
+    """All occurrences of the query's token, itself included: {k : x_k = x_q}."""
+    return ids.unsqueeze(-1) == ids.unsqueeze(-2)
 
 
 def token(number: int) -> Target:
-    """Return the target {k <= q : x_k = number}."""
-    return lambda ids: (ids == number).unsqueeze(-2).expand(*ids.shape, ids.size(-1)).tril()
+    """Return the target {k : x_k = number}."""
+    return lambda ids: (ids == number).unsqueeze(-2).expand(*ids.shape, ids.size(-1))
 
 
 def answer(task: Task) -> Target:
@@ -179,7 +180,7 @@ def _counted(target: Tensor, visible: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     target = target & visible
     size, n_keys = target.sum(-1), visible.sum(-1)  # (B or 1, T), (T,)
     counts = (size > 0) & (size < n_keys)
-    return target & counts.unsqueeze(-1), size.double() / n_keys, counts
+    return target & counts.unsqueeze(-1), size.double() / n_keys.clamp(min=1), counts
 
 
 def lift_of(mass: Tensor, uniform: float | Tensor) -> Tensor:

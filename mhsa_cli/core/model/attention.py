@@ -16,7 +16,7 @@ from torch import Tensor
 from mhsa_cli.config.custom_attention import KINDS
 from mhsa_cli.core.model.kv_cache import LayerCache
 from mhsa_cli.core.model.layers import AnyDevice, Dropout, Linear, WithTables, product
-from mhsa_cli.core.model.linear_attention import linear_attention, linear_weights
+from mhsa_cli.core.model.linear_attention import linear_attention, linear_weights, unmasked_linear_attention
 from mhsa_cli.core.model.positions import Positions
 from mhsa_cli.core.model.projections import NamedProjections
 from mhsa_cli.core.ranges import check_boolean, check_heads, check_mask, check_positions, check_size, check_vectors
@@ -121,7 +121,7 @@ def mask_all(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
 
 
 class MultiHeadSelfAttention(NamedProjections, WithTables):
-    """Causal multi-head self-attention: one fused `qkv_proj` (D to (H + 2G) d) and one `out_proj` (H d to D).
+    """Multi-head self-attention, causal by default: one fused `qkv_proj` (D to (H + 2G) d), one `out_proj` (H d to D).
 
     Shapes: x (B, T, D) to (B, T, D), or (M, B, T, D) in a stack; weights (B, H, T, T). Parameters: qkv_proj.weight
     ((H + 2G) d, D), its rows q of all heads, then k, then v; out_proj.weight (D, H d). W_Q, W_K, W_V, W_O, each
@@ -131,7 +131,7 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
     Source: Vaswani et al. 2017.
     """
 
-    causal_mask: Tensor
+    visible: Tensor
 
     def __init__(
         self,
@@ -146,6 +146,7 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
         kind: str = "softmax",
         window: int | None = None,
         positions: Positions | None = None,
+        causal: bool = True,
         device: AnyDevice = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -153,7 +154,7 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
 
         d_model: width D of input and output, a multiple of n_heads unless d_head is given.
         n_heads: number of heads H.
-        max_seq_len: longest input, tokens; the causal mask is (max_seq_len, max_seq_len).
+        max_seq_len: longest input, tokens; the mask `visible` is (max_seq_len, max_seq_len).
         n_kv_heads: key/value heads G, a divisor of n_heads; each serves H / G query heads. None: H; 1: multi-query.
         d_head: width d of a head. None: D / H.
         bias: whether both projections have biases.
@@ -161,6 +162,7 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
         kind: "softmax"; "linear" (a feature map in its place); "uniform" (equal weights on all visible keys, frozen).
         window: number of keys that a query sees, its own the last one; None: all before it. Softmax only.
         positions: a module of `core.model.positions` that rotates q and k or adds to the scores; None: no positions.
+        causal: whether a query sees the keys up to its own; False: all keys, as in an encoder.
         device, dtype: those of the parameters, as in torch.nn.Linear.
         """
         super().__init__()
@@ -173,8 +175,10 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
             check_size("window", window)
             if kind != "softmax":
                 raise ValueError(f"window ({window}) belongs to kind 'softmax', got kind {kind!r}")
+            if not causal:
+                raise ValueError(f"window ({window}) ends at the query: it needs causal=True")
         self.d_model, self.n_heads, self.n_kv_heads = d_model, n_heads, n_kv_heads
-        self.max_seq_len, self.kind, self.window = max_seq_len, kind, window
+        self.max_seq_len, self.kind, self.window, self.causal = max_seq_len, kind, window, causal
         self.widths = [heads * self.d_head for heads in (n_heads, n_kv_heads, n_kv_heads)]  # of q, k and v
         self.qkv_proj = Linear(d_model, sum(self.widths), bias, device=device, dtype=dtype)
         self.out_proj = Linear(self.widths[0], d_model, bias, device=device, dtype=dtype)
@@ -187,8 +191,9 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
         self.register_tables(device)
 
     def tables(self, device: AnyDevice) -> dict[str, Tensor]:
-        """Compute the causal mask, (max_seq_len, max_seq_len) boolean, True = may attend."""
-        return {"causal_mask": causal_window(self.max_seq_len, self.max_seq_len, self.window, device)}
+        """Compute the keys that each query sees, (max_seq_len, max_seq_len) boolean, True = may attend."""
+        mask = causal_window(self.max_seq_len, self.max_seq_len, self.window, device)
+        return {"visible": mask if self.causal else torch.ones_like(mask)}
 
     def project(self, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute queries (..., H, T, d), keys and values (..., G, T, d) of x (..., T, D), q and k rotated by `pos`."""
@@ -204,7 +209,7 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
 
         Queries have the indices first, first + 1, ... in the sequence; keys start at 0.
         """
-        allowed = self.causal_mask[first : first + q.size(-2), : k.size(-2)]
+        allowed = self.visible[first : first + q.size(-2), : k.size(-2)]
         if mask is not None:
             allowed = allowed & mask
         if self.kind == "uniform":
@@ -215,14 +220,16 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
         return attention_weights(q, k, allowed, self.positions.bias(pos, pos if k_pos is None else k_pos))
 
     def weights_by_rows(self, q: Tensor, k: Tensor, pos: Tensor, rows: int) -> Iterator[tuple[int, int, Tensor]]:
-        """Yield the weights in blocks of `rows` queries, (first, end, weights), on the keys before `end`.
+        """Yield the weights in blocks of `rows` queries, (first, end, weights), on all keys that these may see.
 
-        q and k (..., H, T, d) are of a whole sequence; no (T, T) tensor is made.
+        q and k (..., H, T, d) are of a whole sequence; no (T, T) tensor is made. Keys are the first ones: those before
+        `end` if the block is causal.
         """
         for first in range(0, q.size(-2), rows):
             end = min(first + rows, q.size(-2))
-            part = q[..., first:end, :], k[..., :end, :]
-            yield first, end, self.weights(*part, None, pos[first:end], pos[:end], first)
+            keys = end if self.causal else q.size(-2)
+            part = q[..., first:end, :], k[..., :keys, :]
+            yield first, end, self.weights(*part, None, pos[first:end], pos[:keys], first)
 
     def forward(
         self,
@@ -235,8 +242,8 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend: x (..., T, D) to (..., T, D), and with `return_weights` also the weights (..., H, T, Tk).
 
-        mask: boolean, True = may attend, broadcastable to (..., H, T, Tk); combined with the causal mask by `&`. Float
-            masks are refused, and inverted ones that leave no key. A query without a visible key has weights of zeros.
+        mask: boolean, True = may attend, broadcastable to (..., H, T, Tk); combined with `visible` by `&`. Float masks
+            are refused, and inverted ones that leave no key. A query without a visible key has weights of zeros.
         return_weights: materialise the weights, before dropout, in place of the fused kernel.
         pos: positions of the tokens, (T,) or (B, T), int64; None: they count on from the cache, or from 0.
         cache: keys and values of the tokens before x, which x then attends to as well; it is extended. Tk counts both.
@@ -245,11 +252,13 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
             raise ValueError(f"input must be (B, T, d_model={self.d_model}), got {tuple(x.shape)}")
         check_vectors(x)
         T, past = x.size(-2), 0 if cache is None else cache.length
+        if cache is not None and not self.causal:
+            raise ValueError("a cache needs causal=True: without a mask, new tokens change what earlier ones attend to")
         if past + T > self.max_seq_len:
             cached = f" after {past} cached tokens" if past else ""
             raise ValueError(f"input length T={T}{cached} exceeds max_seq_len={self.max_seq_len}")
         if mask is not None:
-            causal = self.causal_mask[past : past + T, : past + T]
+            causal = self.visible[past : past + T, : past + T]
             check_mask(mask, (*x.shape[:-2], self.n_heads, T, past + T), causal)
         if pos is None:
             pos = torch.arange(past, past + T, device=x.device)
@@ -263,7 +272,8 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
                 "linear attention holds no keys in its cache: weights, mask and dropout are not supported with one"
             )
         if self.kind == "linear" and mask is None and not exact:
-            context = linear_attention(q, share_heads(k, self.n_heads), share_heads(v, self.n_heads), cache)
+            k, v = share_heads(k, self.n_heads), share_heads(v, self.n_heads)
+            context = linear_attention(q, k, v, cache) if self.causal else unmasked_linear_attention(q, k, v)
             return self.out_dropout(self.out_proj(merge_heads(context)))
         k_pos = pos
         if cache is not None:
@@ -275,8 +285,8 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
         else:
             combined = None
             if mask is not None or self.window is not None:
-                combined = self.causal_mask[past : past + T, : past + T]
+                combined = self.visible[past : past + T, : past + T]
                 combined = combined if mask is None else combined & mask
-            context = fused_attention(q, k, v, combined, self.positions.bias(pos, k_pos))
+            context = fused_attention(q, k, v, combined, self.positions.bias(pos, k_pos), causal=self.causal)
         y = self.out_dropout(self.out_proj(merge_heads(context)))
         return (y, weights) if return_weights else y

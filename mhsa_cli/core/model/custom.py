@@ -224,7 +224,8 @@ class CustomLayer(WithTables):
     Raises: UsageError where the block's code fails, or returns another shape.
     """
 
-    causal_mask: Tensor
+    visible: Tensor
+    causal = True  # what is not is refused
 
     def __init__(self, custom: CustomAttention, sizes: Sizes) -> None:
         super().__init__()
@@ -237,7 +238,7 @@ class CustomLayer(WithTables):
 
     def tables(self, device: AnyDevice) -> dict[str, Tensor]:
         T = self.sizes.max_seq_len
-        return {"causal_mask": torch.ones(T, T, dtype=torch.bool, device=device).tril()}
+        return {"visible": torch.ones(T, T, dtype=torch.bool, device=device).tril()}
 
     def reset_parameters(self, generator: Generator) -> None:
         """Rebuild the block, its weights drawn by its constructor under a seed from `generator`."""

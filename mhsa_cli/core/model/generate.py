@@ -49,8 +49,12 @@ def generate(
 
     The cache changes the rounding of logits only, so the tokens differ at most at ties. The last token is not fed back:
     T + steps - 1 tokens must fit into max_seq_len.
-    Raises: UsageError if they do not, or if the prompt is empty or has an id outside the vocabulary.
+    Raises: UsageError if they do not, if the model is not causal, or if the prompt is empty or has an id outside the
+    vocabulary.
     """
+    if not all(attn.causal for attn in model.mixers):
+        message = "this model is not causal (model.causal is false): each token was computed with all later ones"
+        raise UsageError(message, "train with model.causal=true to generate; inspect-heads --tokens takes whole rows")
     if prompt.dim() != 1:
         raise UsageError(f"the prompt has the shape {tuple(prompt.shape)}", "give ids (T,)")
     longest, length = model.max_seq_len, len(prompt)

@@ -61,3 +61,15 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache | None =
         cache.state = (state, total)
         cache.length += q.size(-2)
     return torch.cat(outputs, -2).to(given)
+
+
+def unmasked_linear_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attend to all keys in time linear in T: q, k, v (..., H, T, d) to (..., H, T, d).
+
+    Equal to `linear_weights(...) @ v` with every key visible, to rounding.
+    """
+    given, dtype = q.dtype, torch.promote_types(q.dtype, torch.float32)
+    q, k, v = feature_map(q.to(dtype)), feature_map(k.to(dtype)), v.to(dtype)
+    state = product(k.transpose(-2, -1).contiguous(), v.contiguous())  # (..., d, d)
+    total = k.sum(-2).unsqueeze(-1)  # (..., d, 1)
+    return (product(q.contiguous(), state) / product(q.contiguous(), total)).to(given)

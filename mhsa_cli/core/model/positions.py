@@ -178,7 +178,7 @@ def swap_rope_layout(weight: Tensor, n_heads: int, to: str) -> Tensor:
 
 
 class AlibiPositions(Positions):
-    """Lower every score by slope * distance, each of n_heads heads with its own slope, 2^-8 to below 1.
+    """Lower every score by slope * |distance|, each of n_heads heads with its own slope, 2^-8 to below 1.
 
     device, dtype: those of the slopes. Source: Press et al. 2021.
     """
@@ -195,7 +195,7 @@ class AlibiPositions(Positions):
         return {"slopes": torch.tensor(alibi_slopes(self.n_heads), device=device, dtype=self._made_in)}
 
     def bias(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        distance = q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)  # (Tq, Tk) or (B, Tq, Tk)
+        distance = (q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)).abs()  # (Tq, Tk) or (B, Tq, Tk)
         return -self.slopes.view(-1, 1, 1) * distance.unsqueeze(-3)
 
     def check_fit(self, d_head: int, n_heads: int, kind: str, max_seq_len: int) -> None:

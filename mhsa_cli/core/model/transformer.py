@@ -83,6 +83,7 @@ class Block(nn.Module):
                 kind=c.attention,
                 window=c.window,
                 positions=positions,
+                causal=c.causal,
             )
         self.mlp_norm = NORMS[c.norm](c.d_model, c.bias) if c.d_mlp else None
         self.mlp = MLP(c.d_model, c.d_mlp, kind=c.mlp, bias=c.bias, dropout=c.dropout) if c.d_mlp else None
@@ -113,7 +114,7 @@ class Block(nn.Module):
 
 
 class TransformerLM(WithTables):
-    """A decoder-only language model over token ids: embedding, positions, `n_layers` blocks, norm, output map.
+    """A transformer over token ids, decoder-only by default: embedding, positions, blocks, norm, output map.
 
     Shapes: ids (B, T) to logits (B, T, V); in a stack (M, B, T) to (M, B, T, V).
     config: the `model` section of a config: widths, heads, layers and forms. vocab_size: number of ids V. max_seq_len:
@@ -154,7 +155,7 @@ class TransformerLM(WithTables):
 
     @property
     def mixers(self) -> list[MultiHeadSelfAttention | CustomLayer]:
-        """The attention of every layer, built-in or custom, with n_heads, kind and causal_mask."""
+        """The attention of every layer, built-in or custom, with n_heads, kind and visible."""
         return [block.attn for block in self.blocks]
 
     @property

@@ -92,6 +92,8 @@ class Task:
     def source(self, inputs: Tensor) -> Tensor | None:
         """Return all keys that hold each query's answer, (B, T, T) boolean; none where a query has no answer.
 
+        A causal model sees those up to the query only.
+
         None: the task has no such keys. `inputs` (B, T) may be any ids, not only rows of this task.
         """
         return None
@@ -196,8 +198,11 @@ def next_token_rows(rows: Tensor) -> Batch:
 
 
 def keys_that_hold(answers: Tensor, inputs: Tensor, answered: Tensor) -> Tensor:
-    """Return the keys that hold each query's answer, (B, T, T) boolean; none where a query is not `answered` (B, T)."""
-    return ((inputs.unsqueeze(1) == answers.unsqueeze(2)) & answered.unsqueeze(2)).tril()
+    """Return the keys that hold each query's answer, (B, T, T) boolean; none where a query is not `answered` (B, T).
+
+    Also those after the query, which only an unmasked model sees.
+    """
+    return (inputs.unsqueeze(1) == answers.unsqueeze(2)) & answered.unsqueeze(2)
 
 
 def token_figures(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

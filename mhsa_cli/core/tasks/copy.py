@@ -17,15 +17,17 @@ class Copy(Recall):
     inputs   4 7 2 | 4 7
     targets  · · · 4 7 2
     ```
+    Without a separator the answer to each token is the token itself.
     """
 
     name = "copy"
     summary = "a random prefix, a separator, the prefix again"
+    in_place = "random tokens; the answer is the token itself"
     uniform_answers = True
 
     @property
     def gaps(self) -> Sequence[int]:  # type: ignore[override]
-        return range(self.min_length + 1, self.max_length + 2)
+        return () if self.separator is None else range(self.min_length + 1, self.max_length + 2)
 
     def answer_index(self, ids: Tensor, length: Tensor) -> Tensor:
         return torch.arange(ids.size(1), device=ids.device).expand_as(ids)

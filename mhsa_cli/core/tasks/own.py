@@ -37,6 +37,7 @@ class OwnTask(Task):
         self.name = short_name(name)
         self.summary = f"your own task, {name}"
         self.vocab_size, self.seq_len = settings["vocab_size"], settings["seq_len"]
+        self._ahead: list[list[int]] = []  # a row, query and later key that holds its answer, if there is one
         taken = self._taken(made_by, settings)
         if isinstance(made_by, type):
             self._made: Any = self._ask("its constructor", lambda: made_by(**taken))
@@ -174,10 +175,7 @@ class OwnTask(Task):
             if not isinstance(found, Tensor) or found.dtype != torch.bool or tuple(found.shape) != shape:
                 wanted = f"a boolean tensor {shape}: rows, queries, keys"
                 raise self._error(f"source returned {describe(found)} for {rows}, wanted {wanted}")
-        if bool(keys.triu(1).any()):
-            row, query, key = keys.triu(1).nonzero()[0].tolist()
-            message = f"source: query {query} of row {row} has its answer at {key}, which comes after it"
-            raise self._error(message, "a query attends to itself and to what is before it: .tril()")
+        self._ahead = keys.triu(1).nonzero()[:1].tolist()
         held = batch.inputs.unsqueeze(1) == batch.targets.unsqueeze(2)  # (B, T, T)
         asked = (batch.targets != IGNORE).unsqueeze(2)
         if bool((keys & asked & ~held).any()):
@@ -185,6 +183,13 @@ class OwnTask(Task):
             answer, token = int(batch.targets[row, query]), int(batch.inputs[row, key])
             message = f"source: query {query} of row {row} has the answer {answer}; at its key {key} stands {token}"
             raise self._error(message, "True only at the keys that hold the answer")
+
+    def check_causal(self) -> None:
+        """Refuse a source that has later keys, for a causal model. Raises: UsageError."""
+        for row, query, key in self._ahead:
+            message = f"source: query {query} of row {row} has its answer at {key}, which comes after it"
+            hint = "a query attends to itself and to what is before it: .tril(); or train with model.causal=false"
+            raise self._error(message, hint)
 
     def source(self, inputs: Tensor) -> Tensor | None:
         call = self._source

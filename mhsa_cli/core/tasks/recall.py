@@ -1,4 +1,4 @@
-"""Base of the tasks with a random prefix, a separator, and an answer made of the prefix."""
+"""Base of the tasks whose answer is made of a random prefix, after a separator or in place."""
 
 from __future__ import annotations
 
@@ -14,24 +14,32 @@ class Recall(Task):
     """A row is a prefix of L random symbols, a separator, and an answer of L symbols; only the answer is scored.
 
     L is seq_len / 2, or drawn per row from min_length..seq_len/2; a shorter row ends in padding. Ids: symbols first,
-    then padding (only if lengths vary), and the separator last. With `loss_on` "all" training predicts the prefix and
-    the separator, too, but no padding. A task overrides `answer_index`.
+    then padding (only if lengths vary), and the separator last. Without a separator all tokens are the prefix, and the
+    answer stands in place of it: for a model that sees the whole row. With `loss_on` "all" training predicts the prefix
+    and the separator, too, but no padding. A task overrides `answer_index`.
     """
 
-    separator: int
+    in_place: str  # a summary of the task without a separator
 
     def __init__(
-        self, *, vocab_size: int, seq_len: int, min_length: int | None = None, loss_on: str = "answers"
+        self,
+        *,
+        vocab_size: int,
+        seq_len: int,
+        min_length: int | None = None,
+        separator: bool = True,
+        loss_on: str = "answers",
     ) -> None:
         self.vocab_size, self.seq_len, self.loss_on = vocab_size, seq_len, loss_on
-        self.max_length = seq_len // 2
+        self.max_length = seq_len // 2 if separator else seq_len
         self.min_length = self.max_length if min_length is None else min_length
-        self.separator = vocab_size - 1
+        self.separator = vocab_size - 1 if separator else None
+        self.summary = self.summary if separator else self.in_place
         self.padding = vocab_size - 2 if min_length is not None else None
 
     @property
     def n_symbols(self) -> int:
-        return self.vocab_size - (1 if self.padding is None else 2)
+        return self.vocab_size - (self.separator is not None) - (self.padding is not None)
 
     def answer_index(self, ids: Tensor, length: Tensor) -> Tensor:
         """Return the position in the prefix of each answer's symbol: column i holds that of answer i.
@@ -49,6 +57,8 @@ class Recall(Task):
 
     def _drawn(self, generator: Generator, rows: int, loss_on: str) -> Batch:
         prefix = torch.randint(self.n_symbols, (rows, self.max_length), generator=generator)
+        if self.separator is None:
+            return Batch(prefix, self._in_place(prefix))
         if self.padding is None:
             length = torch.full((rows, 1), self.max_length)
         else:
@@ -65,15 +75,22 @@ class Recall(Task):
 
     def source(self, inputs: Tensor) -> Tensor:
         """Return the prefix position that each query's answer repeats, and all others with the same symbol."""
+        if self.separator is None:
+            return keys_that_hold(self._in_place(inputs), inputs, torch.ones_like(inputs, dtype=torch.bool))
         length = (inputs == self.separator).int().argmax(-1, keepdim=True)  # (B, 1)
         i = torch.arange(inputs.size(1), device=inputs.device).expand_as(inputs) - length
         answers = inputs.gather(1, self._index(inputs, length, i).clamp(0, inputs.size(1) - 1))
         return keys_that_hold(answers, inputs, (i >= 0) & (i < length))
+
+    def _in_place(self, ids: Tensor) -> Tensor:
+        """Compute the answers of rows that are all prefix, (B, T)."""
+        length = torch.full_like(ids[:, :1], ids.size(1))
+        return ids.gather(1, self.answer_index(ids, length).expand_as(ids))
 
     def _index(self, ids: Tensor, length: Tensor, i: Tensor) -> Tensor:
         """Look up the prefix position of answer number i (B, T)."""
         return self.answer_index(ids, length).gather(1, i.clamp(0, ids.size(1) - 1))
 
     def symbols(self, ids: Sequence[int]) -> list[str]:
-        names = {self.separator: "|"} | ({} if self.padding is None else {self.padding: "_"})
+        names = {self.separator: "|", self.padding: "_"}
         return [names.get(i, str(i)) for i in ids]

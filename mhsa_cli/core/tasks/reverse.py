@@ -15,10 +15,12 @@ class Reverse(Recall):
     inputs   4 7 2 | 2 7
     targets  · · · 2 7 4
     ```
+    Without a separator the answer to each token is that of the mirrored position.
     """
 
     name = "reverse"
     summary = "a random prefix, a separator, the prefix backwards"
+    in_place = "random tokens; the answer is the token at the mirrored position"
     uniform_answers = True
 
     def answer_index(self, ids: Tensor, length: Tensor) -> Tensor:

@@ -203,11 +203,11 @@ def softmax_context(
     record("weights", "softmax", "B H T T", weights, masked, flops=SOFTMAX_FLOPS * weights.numel())
     if not record.silent:
         record.measure("softmax", max_abs(masked.to(weights.dtype).softmax(-1).sub_(weights)))
-    return weighted_values(weights, v, attn.window, record)
+    return weighted_values(weights, v, attn, record)
 
 
 def scores(attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, pos: Tensor, record: Recorder) -> Tensor:
-    """Record the scores at each stage; returns them masked, (B, H, T, T)."""
+    """Record the scores at each stage; returns them masked if there is a mask, (B, H, T, T)."""
     shape = "B H T T"
     raw = q.contiguous() @ k.contiguous().transpose(-2, -1)
     record("scores", "q @ kT", shape, raw, q, k, flops=2 * raw.numel() * attn.d_head)
@@ -221,7 +221,9 @@ def scores(attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, pos: Tensor, reco
     bias = attn.positions.bias(pos, pos)
     if bias is not None:
         scaled = record("biased", f"+ {record.positions}", shape, scaled + bias, scaled, flops=scaled.numel())
-    visible = attn.causal_mask[: q.size(-2), : q.size(-2)]
+    if not attn.causal:
+        return scaled
+    visible = attn.visible[: q.size(-2), : q.size(-2)]
     return record("masked", "mask: -inf", shape, scaled.masked_fill(~visible, -math.inf), scaled, visible=visible)
 
 
@@ -229,6 +231,8 @@ def linear_context(
     attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, record: Recorder
 ) -> Tensor:
     """Attend with running sums of features, without scores: q, k, v (B, H, T, d) to (B, H, T, d)."""
+    if not attn.causal:
+        return unmasked_linear_context(attn, q, k, v, pos, record)
     sums = LayerCache()
     context = features.linear_attention(q, k, v, sums)
     if record.silent:
@@ -241,7 +245,26 @@ def linear_context(
     record("state", "sum phi(k) vT", "B H d_head d_head", state, phi_k, v, flops=2 * B * H * T * d * d)
     record("total", "sum phi(k)", "B H d_head 1", total, phi_k, flops=B * H * T * d)
     record("context", "running sums", shape, context, phi_q, state, v, flops=B * H * linear_flops(T, d))
-    measure_weights(attn.weights(q, k, None, pos), None, record)
+    measure_weights(attn.weights(q, k, None, pos), attn, record)
+    return context
+
+
+def unmasked_linear_context(
+    attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, record: Recorder
+) -> Tensor:
+    """Attend with the sums of all keys' features: q, k, v (B, H, T, d) to (B, H, T, d)."""
+    context = features.unmasked_linear_attention(q, k, v)
+    if record.silent:
+        return context
+    (B, H, T, d), shape = q.shape, "B H T d_head"
+    phi_q = record("phi(q)", "elu(q) + 1", shape, features.feature_map(q), q, flops=2 * q.numel())
+    phi_k = record("phi(k)", "elu(k) + 1", shape, features.feature_map(k), k, flops=2 * k.numel())
+    state = phi_k.transpose(-2, -1) @ v
+    record("state", "sum phi(k) vT", "B H d_head d_head", state, phi_k, v, flops=2 * B * H * T * d * d)
+    record("total", "sum phi(k)", "B H d_head 1", phi_k.sum(-2).unsqueeze(-1), phi_k, flops=B * H * T * d)
+    flops = B * H * T * (2 * d * d + 2 * d + d)  # q @ state, q @ total, the division
+    record("context", "phi(q) @ sums", shape, context, phi_q, state, flops=flops)
+    measure_weights(attn.weights(q, k, None, pos), attn, record)
     return context
 
 
@@ -258,27 +281,28 @@ def linear_flops(T: int, d: int) -> int:
 def uniform_context(
     attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, record: Recorder
 ) -> Tensor:
-    """Attend uniformly to the past: v (B, H, T, d) to (B, H, T, d)."""
+    """Attend uniformly to the visible keys: v (B, H, T, d) to (B, H, T, d)."""
     weights = attn.weights(q, k, None, pos)
     record("weights", "1 / visible", "B H T T", weights, q, k, flops=q.size(-2) ** 2)
-    return weighted_values(weights, v, None, record)
+    return weighted_values(weights, v, attn, record)
 
 
-def weighted_values(weights: Tensor, v: Tensor, window: int | None, record: Recorder) -> Tensor:
+def weighted_values(weights: Tensor, v: Tensor, attn: MultiHeadSelfAttention, record: Recorder) -> Tensor:
     """Compute weights @ values: weights (B, H, T, T), v (B, H, T, d) to (B, H, T, d)."""
     if not record.silent:
-        measure_weights(weights, window, record)
+        measure_weights(weights, attn, record)
     flops = 2 * weights.numel() * v.size(-1)
     return record("context", "weights @ v", "B H T d_head", weights.to(v.dtype) @ v, weights, v, flops=flops)
 
 
-def measure_weights(weights: Tensor, window: int | None, record: Recorder) -> None:
-    """Measure how far row sums are from 1, and the largest weight on a masked key."""
-    place = torch.arange(weights.size(-1), device=weights.device)
-    back = place.unsqueeze(-1) - place  # distance from query to key, independent of the model's mask
-    visible = (back >= 0) & (back < (window or len(place)))
+def measure_weights(weights: Tensor, attn: MultiHeadSelfAttention, record: Recorder) -> None:
+    """Measure how far row sums are from 1, and with a mask the largest weight on a masked key."""
     record.measure("sum", max_abs(weights.sum(-1) - 1))
-    record.measure("hidden", max_abs(weights.masked_fill(visible, 0.0)))
+    if attn.causal:
+        place = torch.arange(weights.size(-1), device=weights.device)
+        back = place.unsqueeze(-1) - place  # distance from query to key, independent of the model's mask
+        visible = (back >= 0) & (back < (attn.window or len(place)))
+        record.measure("hidden", max_abs(weights.masked_fill(visible, 0.0)))
     record.worst["rows"] = record.worst.get("rows", 0) + weights.shape[:-1].numel()
 
 

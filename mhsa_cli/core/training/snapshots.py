@@ -145,7 +145,7 @@ class Snapshots:
         distance: list[int] | None = None if best is None or best.distance is None else best.distance.tolist()
         # Rounded, since there are many and they are only drawn and compared with thresholds.
         by_distance = {} if best is None or best.by_distance is None else best.by_distance
-        offsets = {d: [round(x, 4) for x in ls.tolist()] for d, ls in by_distance.items() if d <= MAX_DISTANCE}
+        offsets = {d: [round(x, 4) for x in ls.tolist()] for d, ls in by_distance.items() if abs(d) <= MAX_DISTANCE}
         heads = []
         for i, (layer, head) in enumerate(self.model.heads * (weights.size(1) // sum(self.layers))):
             own_lifts = {name: values[i] for name, values in lift.items()}
@@ -169,7 +169,7 @@ class Snapshots:
         """Add maps and the other figures, by step: weights (B, K * n, T, T) on the task's rows and on shuffled ones."""
         figures = [*shape(own, probe.visible).values(), positionality(own, shuffled, probe)]
         columns = zip(*([finite_or_none(x) for x in values.tolist()] for values in figures), strict=True)
-        maps, pool = small_maps(own[0])
+        maps, pool = small_maps(own[0], bool(probe.visible.triu(1).any()))
         heads = [head for record in records for head in record.heads]
         known = [
             replace(head, entropy=entropy, uniformity=uniformity, confidence=sure, positionality=same)
@@ -197,12 +197,12 @@ def late_minus_early(targets: Tensor) -> Tensor:
     return late.double() / late.sum() - early.double() / early.sum()
 
 
-def small_maps(weights: Tensor) -> tuple[list[list[list[int]]], int]:
-    """Round one row's maps (N, T, T) to percent without the masked future; max-pool them if the row is long."""
+def small_maps(weights: Tensor, future: bool = False) -> tuple[list[list[list[int]]], int]:
+    """Round one row's maps (N, T, T) to percent, with the `future` or without; max-pool them if the row is long."""
     T, pool = weights.size(-1), 1
     while math.ceil(T / pool) > MAP_SIZE:
         pool *= 2
     if pool > 1:
         weights = F.max_pool2d(weights, pool, ceil_mode=True)
     percent = (weights * 100).round().nan_to_num(0.0).int().tolist()
-    return [[row[: q + 1] for q, row in enumerate(head)] for head in percent], pool
+    return [[row if future else row[: q + 1] for q, row in enumerate(head)] for head in percent], pool

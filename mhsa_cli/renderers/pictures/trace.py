@@ -130,6 +130,8 @@ def _parts(trace: Trace, surface: Surface) -> Lines:
 
 def _cache(trace: Trace, surface: Surface) -> Lines:
     cache = trace.cache
+    if cache is None:
+        return wrap_phrases(["no KV cache: without a causal mask, new tokens change earlier ones"], surface.width)
     if not cache.grows:
         text = f"cache per row: {cache.bytes_at_max:,} bytes, for any number of tokens"
         return wrap_phrases([text], surface.width)

@@ -14,6 +14,7 @@ WORDS = {
     "scaling": "scores are divided by {divisor:.4g}{wanted} = sqrt(d_head){instead}:\nstd {std[0]:.3g} -> {std[1]:.3g}",
     "mask first": "the mask is applied before the softmax:\nsoftmax(masked) and the weights differ by {off}",
     "causal": "another last token changes earlier logits by {off}",
+    "unmasked": "another last token changes earlier logits, which see it, by {off}",
     "two paths": "{roads} differ by {off}",
     "logits": "traced logits and the logits of the model differ by {off}",
     "parameters": "{counted:,} attention parameters = {product}{which}",

@@ -23,8 +23,16 @@ LOSS_ON = ("word", "answers", "all")
 TASKS: dict[str, dict[str, tuple[Any, ...]]] = {
     "repeat": {"vocab_size": TOKENS, "seq_len": LENGTH},
     "shift": {"vocab_size": TOKENS, "seq_len": LENGTH},
-    "copy": {"vocab_size": TOKENS, "seq_len": LENGTH, "min_length": ("int?", 1, 32768), "loss_on": LOSS_ON},
-    "reverse": {"vocab_size": TOKENS, "seq_len": LENGTH, "min_length": ("int?", 1, 32768), "loss_on": LOSS_ON},
+    **dict.fromkeys(
+        ("copy", "reverse"),
+        {
+            "vocab_size": TOKENS,
+            "separator": ("bool",),
+            "seq_len": LENGTH,
+            "min_length": ("int?", 1, 32768),
+            "loss_on": LOSS_ON,
+        },
+    ),
     "induction": {
         "vocab_size": TOKENS,
         "seq_len": ("int", 2, 65536),
@@ -40,7 +48,6 @@ MODEL: dict[str, tuple[Any, ...]] = {
     "d_model": ("int", 1, 65536),
     "n_heads": ("int", 1, 65536),
     "d_head": ("int?", 1, 65536),
-    "d_head": ("int?", 1, 65536),
     "n_kv_heads": ("int?", 1, 65536),
     "n_layers": ("int", 1, 1024),
     "d_mlp": ("int", 0, 2**20),
@@ -51,8 +58,10 @@ MODEL: dict[str, tuple[Any, ...]] = {
     "rope_theta": ("float", math.nextafter(1, 2), 1e9),
     "rope_layout": ("word", "interleaved", "half"),
     "attention": ("word", "softmax", "linear", "uniform"),
+    "causal": ("bool",),
     "window": ("int?", 1, 65536),
     "bias": ("bool",),
+    "init_std": ("float?", 5e-324, 100.0),
     "dropout": ("float", 0.0, math.nextafter(1, 0)),
     "max_seq_len": ("int?", 1, 65536),
     "tie_embeddings": ("bool",),
@@ -64,8 +73,10 @@ TRAIN: dict[str, tuple[Any, ...]] = {
     "lr": ("float", 5e-324, 1e4),
     "schedule": ("word", "constant", "cosine", "linear"),
     "warmup_steps": ("int", 0, MOST),
+    "min_lr": ("float", 0.0, 1e4),
     "weight_decay": ("float", 0.0, 1e4),
     "betas": ("betas",),
+    "eps": ("float", 1e-16, 1.0),
     "grad_clip": ("float?", 5e-324, 1e9),
     "seed": ("int", 0, 2**63 - 1),
     "device": ("device",),
@@ -83,12 +94,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "d_model": 32, "n_heads": 4, "d_head": None, "n_kv_heads": None, "n_layers": 1, "d_mlp": 0,
         "mlp": "gelu", "residual": False,
         "norm": "none", "positions": "sinusoidal", "rope_theta": 10000.0, "rope_layout": "interleaved",
-        "attention": "softmax", "window": None, "bias": True, "dropout": 0.0, "max_seq_len": None,
-        "tie_embeddings": False,
+        "attention": "softmax", "causal": True, "window": None, "bias": True, "init_std": None, "dropout": 0.0,
+        "max_seq_len": None, "tie_embeddings": False,
     },
     "train": {
         "epochs": 3, "steps_per_epoch": 120, "batch_size": 16, "lr": 0.005, "schedule": "constant", "warmup_steps": 0,
-        "weight_decay": 0.0, "betas": [0.9, 0.999], "grad_clip": None, "seed": 42, "device": "auto",
+        "min_lr": 0.0, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8, "grad_clip": None, "seed": 42, "device": "auto",
         "dtype": "float32", "threads": 1, "log_every": None, "eval_every": None, "eval_sequences": 512,
         "save_every": None, "keep": 2,
     },
@@ -96,8 +107,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     "repeat": {"vocab_size": 64, "seq_len": 12},
     "shift": {"vocab_size": 64, "seq_len": 12},
-    "copy": {"vocab_size": 64, "seq_len": 12, "min_length": None, "loss_on": "answers"},
-    "reverse": {"vocab_size": 64, "seq_len": 12, "min_length": None, "loss_on": "answers"},
+    **dict.fromkeys(
+        ("copy", "reverse"),
+        {"vocab_size": 64, "separator": True, "seq_len": 12, "min_length": None, "loss_on": "answers"},
+    ),
     "induction": {
         "vocab_size": 32,
         "seq_len": 24,
@@ -227,7 +240,10 @@ def unlawful(task: dict[str, Any], model: dict[str, Any], train: dict[str, Any])
     length, heads, width = task["seq_len"], model["n_heads"], model["d_model"]
     if task["name"] in ("copy", "reverse"):
         least = task["min_length"]
-        if length % 2 or (least or 0) > length // 2 or task["vocab_size"] < (3 if least is None else 4):
+        if not task["separator"]:
+            if least is not None or task["loss_on"] == "all":
+                yield "prefix"
+        elif length % 2 or (least or 0) > length // 2 or task["vocab_size"] < (3 if least is None else 4):
             yield "prefix"
     if task["name"] == "induction":
         shortest, longest = task["min_period"] or max(1, length // 4), task["max_period"] or length // 2
@@ -239,13 +255,15 @@ def unlawful(task: dict[str, Any], model: dict[str, Any], train: dict[str, Any])
         yield "pairs"
     if model["attention"] == "linear" and model["positions"] == "alibi":
         yield "alibi"
-    if model["window"] is not None and model["attention"] != "softmax":
+    if model["window"] is not None and (model["attention"] != "softmax" or not model["causal"]):
         yield "window"
     if (model["max_seq_len"] or length) < length:
         yield "reach"
     steps = train["epochs"] * train["steps_per_epoch"]
     if steps > MOST or (train["epochs"] and train["warmup_steps"] > steps):
         yield "steps"
+    if train["min_lr"] > train["lr"] or (train["min_lr"] and train["schedule"] == "constant"):
+        yield "min-lr"
     if train["dtype"] == "float64" and train["device"] == "mps":
         yield "dtype"
 

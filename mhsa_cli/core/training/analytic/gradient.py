@@ -91,7 +91,7 @@ class _Layout:
         self.embedding = parts.Embedding(model.positions, weights, gradients, take, x, T)
         self._append(self.embedding)
         for layer, block in enumerate(model.blocks):
-            x = self._block(layer, block, x, block.inner.causal_mask[:T, :T])
+            x = self._block(layer, block, x, block.inner.visible[:T, :T])
         x = self._norm(model.final_norm, "final_norm", x)
         logits = (self._pair("logits", V)[0], self._pair("d_logits", V)[0])
         self._linear("lm_head", x, logits)
@@ -116,7 +116,7 @@ class _Layout:
             qkv, context = self._pair(f"qkv.{layer}", 3 * width), self._pair(f"context.{layer}", width)
             self._linear(f"{name}.attn.qkv_proj", x, qkv)
             short = parts.Attention(layer, qkv, context, allowed, H, self.take) if T <= parts.SHORT else None
-            self._append(short or parts.FusedAttention(qkv, context, T, H))
+            self._append(short or parts.FusedAttention(qkv, context, T, H, block.inner.causal))
             self._linear(f"{name}.attn.out_proj", context, y)
 
         def mlp(x: Pair, y: Pair) -> None:

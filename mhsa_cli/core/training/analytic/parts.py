@@ -117,7 +117,7 @@ class LayerNorm:
 
 
 class Attention:
-    """Causal attention with materialised weights: qkv (M, B*T, 3 H d) to context (M, B*T, H d)."""
+    """Attention to `allowed` keys (T, T) with materialised weights: qkv (M, B*T, 3 H d) to context (M, B*T, H d)."""
 
     def __init__(self, layer: int, qkv: Pair, context: Pair, allowed: Tensor, n_heads: int, take: Take) -> None:
         T, width, dtype = len(allowed), context[0].size(-1), qkv[0].dtype
@@ -188,10 +188,10 @@ class _Tile:
 
 
 class FusedAttention:
-    """Causal attention by torch's fused kernel, with a small autograd graph for its backward pass."""
+    """Attention by torch's fused kernel, with a small autograd graph for its backward pass."""
 
-    def __init__(self, qkv: Pair, context: Pair, T: int, n_heads: int) -> None:
-        width = context[0].size(-1)
+    def __init__(self, qkv: Pair, context: Pair, T: int, n_heads: int, causal: bool) -> None:
+        width, self.causal = context[0].size(-1), causal
         R, H, d = context[0].numel() // (T * width), n_heads, width // n_heads
         values, self.d_qkv = (t.view(R, T, 3, H, d).permute(2, 0, 3, 1, 4) for t in qkv)
         self.qkv = values.unbind(0)
@@ -202,7 +202,7 @@ class FusedAttention:
     def forward(self) -> None:
         q, k, v = self.leaves = [part.detach().requires_grad_() for part in self.qkv]
         with torch.enable_grad():
-            self.output = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            self.output = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         self.context.copy_(self.output.detach())
 
     def backward(self) -> None:
