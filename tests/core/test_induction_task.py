@@ -38,7 +38,7 @@ def test_the_source_is_every_place_that_says_the_answer() -> None:
         for q, keys in enumerate(rows):
             after = {inputs[j + 1] for j in range(q) if inputs[j] == inputs[q]}
             assert after == (set() if targets[q] == IGNORE else {targets[q]})
-            assert keys.nonzero().flatten().tolist() == [k for k in range(q + 1) if inputs[k] in after]
+            assert keys.nonzero().flatten().tolist() == [k for k, symbol in enumerate(inputs) if symbol in after]
 
 
 def test_with_equal_symbols_the_source_is_one_period_back() -> None:
@@ -47,7 +47,7 @@ def test_with_equal_symbols_the_source_is_one_period_back() -> None:
     rows = torch.tensor([[4, 4, 2, 4, 4, 2, 4], [4, 2, 4, 7, 4, 2, 4], [1, 2, 3, 4, 5, 6, 7], [8] * 7])
     found = task.source(rows)
     assert found is not None
-    keys = [[row.nonzero().flatten().tolist() for row in one] for one in found]
+    keys = [[row.nonzero().flatten().tolist() for row in one] for one in found.tril()]  # a causal model sees these
     assert keys[0] == [[], [], [], [0, 1, 3], [2], [0, 1, 3, 4], [0, 1, 3, 4, 6]]
     assert keys[1] == [[], [], [], [], [1], [0, 2, 4], [3]]
     assert not any(keys[2]) and keys[3] == [[], [], [], *([*range(t + 1)] for t in range(3, 7))]
@@ -80,8 +80,8 @@ def test_a_row_without_a_repeat_has_no_source() -> None:
     task = TASKS["induction"](vocab_size=12, seq_len=5, min_period=2, max_period=3)
     found = task.source(torch.tensor([[4, 7, 2, 1, 9], [4, 7, 4, 7, 4], [4, 7, 4, 2, 4]]))
     assert found is not None and not found[0].any()
-    assert [row.nonzero().flatten().tolist() for row in found[1]] == [[], [], [1], [0, 2], [1, 3]]
-    assert [row.nonzero().flatten().tolist() for row in found[2]] == [[], [], [1], [], [3]]  # it followed last
+    assert [row.nonzero().flatten().tolist() for row in found[1].tril()] == [[], [], [1], [0, 2], [1, 3]]
+    assert [row.nonzero().flatten().tolist() for row in found[2].tril()] == [[], [], [1], [], [3]]  # it followed last
 
 
 def test_every_period_is_as_likely() -> None:
