@@ -60,7 +60,7 @@ def test_a_list_is_an_axis_of_a_grid(settings: dict[str, Any], typed: list[str])
 
 @pytest.mark.parametrize("value", [{}, {"from": 1, "to": 2}, {"from": 1, "to": 2, "steps": 3, "step": 1}])
 def test_a_range_that_is_none_is_refused(value: dict[str, int]) -> None:
-    with pytest.raises(mhsa.UsageError):
+    with pytest.raises(mhsa.MhsaError):
         config_and_changes(None, {"lr": value}, {}, grid=True)
 
 
