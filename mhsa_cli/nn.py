@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from mhsa_cli.config.schema import ModelConfig
-from mhsa_cli.core.model.attention import MultiHeadSelfAttention, attention_weights, masked_softmax
+from mhsa_cli.core.model.attention import (
+    MultiHeadSelfAttention,
+    attention_weights,
+    masked_softmax,
+    scaled_dot_product_attention,
+)
 from mhsa_cli.core.model.cross_attention import MultiHeadCrossAttention
 from mhsa_cli.core.model.layers import Embedding, LayerNorm, Linear, RMSNorm
 from mhsa_cli.core.model.positions import (
@@ -32,5 +37,6 @@ __all__ = [
     "TransformerLM",
     "attention_weights",
     "masked_softmax",
+    "scaled_dot_product_attention",
     "swap_rope_layout",
 ]

@@ -131,11 +131,11 @@ def test_ids_and_targets_that_are_no_models_own_are_refused_before_the_update(se
     assert torch.equal(stack.weights, before) and stack.updates == 0
 
 
-@pytest.mark.parametrize("eps", [1e-8, 1e-2])
-def test_the_update_is_adamw(eps: float) -> None:
-    """The fused call on flat buffers against torch's optimiser on the ordinary model."""
-    plain = ("model.dropout=0.0", "train.grad_clip=null", "train.schedule=constant", "train.warmup_steps=0")
-    config = rich(*plain, f"train.eps={eps}")
+@pytest.mark.parametrize(("eps", "clip"), [(1e-8, None), (1e-2, None), (1e-8, 0.05)])
+def test_the_update_is_adamw(eps: float, clip: float | None) -> None:
+    """The fused call on flat buffers against torch's optimiser and clipping on the ordinary model."""
+    plain = ("model.dropout=0.0", "train.schedule=constant", "train.warmup_steps=0")
+    config = rich(*plain, f"train.eps={eps}", f"train.grad_clip={'null' if clip is None else clip}")
     task = build_task(config.task)
     model = build_model(config, task)
     decay = config.train.weight_decay
@@ -148,6 +148,8 @@ def test_the_update_is_adamw(eps: float) -> None:
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten())
         optimiser.zero_grad()
         loss.backward()
+        if clip is not None:
+            assert float(torch.nn.utils.clip_grad_norm_(model.parameters(), clip)) > clip
         mine = stack.views(stack.gradients)
         stack.step(batch.inputs.unsqueeze(0), batch.targets.unsqueeze(0), config.train.lr)
         assert float(stack.loss) == pytest.approx(float(loss.detach()), abs=1e-5)

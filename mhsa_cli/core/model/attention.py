@@ -65,6 +65,14 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, bias: Te
     return masked_softmax(attention_scores(q, k, bias), mask)
 
 
+def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Attend: q (..., Tq, d), k (..., Tk, d), v (..., Tk, dv) to (..., Tq, dv); `mask` boolean, True = may attend.
+
+    Without a mask every query attends to every key. A query without a visible key gives zeros.
+    """
+    return product(attention_weights(q, k, mask).to(v.dtype), v)
+
+
 def uniform_weights(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Compute uniform attention weights over the visible keys of a mask (..., Tq, Tk), in its shape."""
     return mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1)

@@ -162,11 +162,12 @@ class Embedding(nn.Module):
 class LayerNorm(nn.Module):
     """Normalise the last axis, d_model wide, to mean 0 and variance 1, then scale and, with `bias`, shift.
 
-    Source: Ba et al. 2016.
+    eps: added to the variance. Source: Ba et al. 2016.
     """
 
-    def __init__(self, d_model: int, bias: bool = True) -> None:
+    def __init__(self, d_model: int, bias: bool = True, eps: float = EPS) -> None:
         super().__init__()
+        self.eps = eps
         self.weight = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
 
@@ -174,25 +175,27 @@ class LayerNorm(nn.Module):
         """Normalise x (..., D); in a stack x (M, ..., D), weight and bias (M, D)."""
         shape, scale, shift = x.shape[-1:], self.weight, self.bias
         if scale.dim() == 1:
-            return F.layer_norm(x, shape, scale, shift)
+            return F.layer_norm(x, shape, scale, shift, self.eps)
         # One call per model with scale and shift: separate passes for them would be slower.
         shifts = [None] * len(scale) if shift is None else shift
-        return torch.stack([F.layer_norm(*each) for each in zip(x, [shape] * len(scale), scale, shifts, strict=True)])
+        each = zip(x, scale, shifts, strict=True)
+        return torch.stack([F.layer_norm(part, shape, one, by, self.eps) for part, one, by in each])
 
 
 class RMSNorm(nn.Module):
     """Divide the last axis, d_model wide, by its root mean square, then scale; `bias` is not used.
 
-    Source: Zhang and Sennrich 2019.
+    eps: added to the mean square. Source: Zhang and Sennrich 2019.
     """
 
-    def __init__(self, d_model: int, bias: bool = True) -> None:
+    def __init__(self, d_model: int, bias: bool = True, eps: float = EPS) -> None:
         super().__init__()
+        self.eps = eps
         self.weight = nn.Parameter(torch.ones(d_model))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise x (..., D); in a stack x (M, ..., D), weight (M, D)."""
-        return F.rms_norm(x, x.shape[-1:], eps=EPS) * broadcast(self.weight, x)
+        return F.rms_norm(x, x.shape[-1:], eps=self.eps) * broadcast(self.weight, x)
 
 
 class Dropout(nn.Module):

@@ -35,7 +35,9 @@ class MLP(nn.Module):
     Source: Hendrycks and Gimpel 2016; Shazeer 2020.
     """
 
-    def __init__(self, d_model: int, d_mlp: int, *, kind: str, bias: bool, dropout: float) -> None:
+    def __init__(
+        self, d_model: int, d_mlp: int, *, kind: str = "gelu", bias: bool = True, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.activation = F.relu if kind == "relu" else F.gelu
         self.up = Linear(d_model, d_mlp, bias)
@@ -57,13 +59,18 @@ class Block(nn.Module):
     """Attention, then an MLP if d_mlp > 0, each after its norm (pre-norm) and, with `residual`, added to its input.
 
     config: widths, heads, and which of these parts there are. max_seq_len: longest input, tokens. positions: shared by
-    all blocks; what it adds to token vectors is added before the first. custom: attention in place of the built-in one.
+    all blocks; None: those of the config. What they add to token vectors is added before the first block. custom:
+    attention in place of the built-in one.
     """
 
     attn: MultiHeadSelfAttention | CustomLayer
 
     def __init__(
-        self, config: ModelConfig, max_seq_len: int, positions: Positions, custom: CustomAttention | None = None
+        self,
+        config: ModelConfig,
+        max_seq_len: int,
+        positions: Positions | None = None,
+        custom: CustomAttention | None = None,
     ) -> None:
         super().__init__()
         c = config
@@ -82,7 +89,7 @@ class Block(nn.Module):
                 d_head=c.d_head,
                 kind=c.attention,
                 window=c.window,
-                positions=positions,
+                positions=positions or POSITIONS[c.positions](c, max_seq_len),
                 causal=c.causal,
             )
         self.mlp_norm = NORMS[c.norm](c.d_model, c.bias) if c.d_mlp else None
@@ -97,9 +104,9 @@ class Block(nn.Module):
         return self.attn
 
     def forward(
-        self, x: Tensor, pos: Tensor, return_weights: bool = False, cache: LayerCache | None = None
+        self, x: Tensor, pos: Tensor | None = None, return_weights: bool = False, cache: LayerCache | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Map x (..., T, D) to (..., T, D), and with `return_weights` the attention weights (..., H, T, Tk)."""
+        """Return the output (..., T, D) for x (..., T, D) and, with `return_weights`, the weights (..., H, T, Tk)."""
         y = self.attn(self.attn_norm(x), return_weights=return_weights, pos=pos, cache=cache)
         y, weights = y if return_weights else (y, None)
         return self.after_attention(x, y), weights
