@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mhsa_cli.config.schema import ModelConfig
+from mhsa_cli.config.schema import ModelConfig, TrainConfig
 from mhsa_cli.core.model.attention import (
     MultiHeadSelfAttention,
     attention_weights,
@@ -19,6 +19,7 @@ from mhsa_cli.core.model.positions import (
     swap_rope_layout,
 )
 from mhsa_cli.core.model.transformer import MLP, Block, TransformerLM
+from mhsa_cli.core.training.stack import learning_rate
 
 __all__ = [
     "AlibiPositions",
@@ -34,8 +35,10 @@ __all__ = [
     "RMSNorm",
     "RopePositions",
     "SinusoidalPositions",
+    "TrainConfig",
     "TransformerLM",
     "attention_weights",
+    "learning_rate",
     "masked_softmax",
     "scaled_dot_product_attention",
     "swap_rope_layout",

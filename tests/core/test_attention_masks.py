@@ -165,7 +165,16 @@ def test_masks_that_may_be_meant_are_taken() -> None:
     only[3, 3] = True
     for mask in (only, torch.zeros(T, T, dtype=torch.bool), torch.arange(T) >= T - 1):
         weights = block(x, mask, return_weights=True)[1]
-        assert torch.equal(weights != 0, (mask & block.causal_mask[:T, :T]).expand(B, H, T, T))
+        assert torch.equal(weights != 0, (mask & block.visible[:T, :T]).expand(B, H, T, T))
+
+
+def test_a_block_that_is_not_causal_takes_a_mask_of_later_keys() -> None:
+    block, later = (
+        attention.MultiHeadSelfAttention(D, H, max_seq_len=MAX, causal=False),
+        torch.ones(T, T).triu(1).bool(),
+    )
+    weights = block(draw(B, T, D), later, return_weights=True)[1]
+    assert torch.equal(weights != 0, later.expand(B, H, T, T))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8])

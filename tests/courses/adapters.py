@@ -25,7 +25,9 @@ from mhsa_cli.nn import (
     MultiHeadSelfAttention,
     RMSNorm,
     RopePositions,
+    TrainConfig,
     TransformerLM,
+    learning_rate,
     scaled_dot_product_attention,
 )
 
@@ -143,6 +145,20 @@ def run_gradient_clipping(parameters: Iterable[nn.Parameter], max_l2_norm: float
 
 def get_adamw_cls() -> Callable[..., Optimizer]:
     return AdamW
+
+
+def run_get_lr_cosine_schedule(
+    it: int, max_learning_rate: float, min_learning_rate: float, warmup_iters: int, cosine_cycle_iters: int
+) -> float:
+    config = TrainConfig(
+        epochs=1,
+        steps_per_epoch=cosine_cycle_iters,
+        warmup_steps=warmup_iters,
+        schedule="cosine",
+        lr=max_learning_rate,
+        min_lr=min_learning_rate,
+    )
+    return learning_rate(config, it)
 
 
 def run_save_checkpoint(

@@ -51,6 +51,20 @@ def test_adamw() -> None:
     assert worst(parameter, wanted) <= 1e-6
 
 
+@pytest.mark.parametrize(("low", "warmup", "cycle"), [(0.1, 7, 21), (0.0, 1, 13), (1.0, 5, 5)])
+def test_the_learning_rate(low: float, warmup: int, cycle: int) -> None:
+    """A line from 0 at step 0 to the peak, half a cosine to the minimum, which then stays."""
+    for it in range(cycle + 5):
+        if it < warmup:
+            wanted = it / warmup
+        elif it <= cycle and cycle > warmup:
+            wanted = low + (1 - low) * (1 + math.cos(math.pi * (it - warmup) / (cycle - warmup))) / 2
+        else:
+            wanted = low
+        found = adapters.run_get_lr_cosine_schedule(it, 1.0, low, warmup, cycle)
+        assert found == pytest.approx(wanted, abs=1e-9), it
+
+
 @pytest.mark.parametrize("memory", [False, True])
 def test_checkpoints(memory: bool, tmp_path: Path) -> None:
     """A model half trained, saved, and gone on with in another process's stead."""

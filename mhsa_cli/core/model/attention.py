@@ -266,8 +266,8 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
             cached = f" after {past} cached tokens" if past else ""
             raise ValueError(f"input length T={T}{cached} exceeds max_seq_len={self.max_seq_len}")
         if mask is not None:
-            causal = self.visible[past : past + T, : past + T]
-            check_mask(mask, (*x.shape[:-2], self.n_heads, T, past + T), causal)
+            visible = self.visible[past : past + T, : past + T]
+            check_mask(mask, (*x.shape[:-2], self.n_heads, T, past + T), visible)
         if pos is None:
             pos = torch.arange(past, past + T, device=x.device)
         else:
