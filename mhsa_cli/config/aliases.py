@@ -52,6 +52,7 @@ ALIASES: dict[str, str] = {
     "train.betas": "beta1 beta2 adam_beta1 adam_beta2 adam_betas",
     "train.eps": "adam_eps adam_epsilon epsilon",
     "train.grad_clip": "max_norm max_grad_norm gradient_clipping gradient_clip_val clip_grad_norm grad_norm_clip",
+    "train.init": "init_from initial_weights pretrained_weights pretrained_path",
     "train.seed": "global_seed random_seed manual_seed",
     "train.device": "devices accelerator gpu",
     "train.dtype": "precision bf16 fp16 torch_dtype",

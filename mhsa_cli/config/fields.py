@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from mhsa_cli.config.problems import clip
+from mhsa_cli.config.scalars import NULLS
 from mhsa_cli.config.schema import ModelConfig, TrainConfig
 from mhsa_cli.config.section import Expected
 from mhsa_cli.config.tasks import TASK_SCHEMAS
@@ -41,21 +42,25 @@ def fields_of(key: str) -> list[FieldInfo]:
     return _fields()[key]
 
 
-def _kinds(path: Path) -> list[Any]:
-    return [base_type(field) for field in _fields().get(".".join(map(str, path)), ())]
-
-
 @cache
+def _fields_at(path: Path) -> list[FieldInfo]:
+    """Return the fields of the key at `path`; a value of a list in the section `sweep` has its key's."""
+    key = ".".join(map(str, path))
+    if path[:1] != ("sweep",):
+        return _fields().get(key, [])
+    named = [fields for key, fields in _fields().items() if f".{key}".endswith(f".{path[1]}")] if len(path) == 3 else []
+    return [field for fields in named for field in fields]
+
+
 def is_text(path: Path) -> bool:
-    """Return whether the key at `path` takes text; a value of a list in the section `sweep` has its key's kind."""
-    if path[:1] == ("sweep",):
-        return len(path) == 3 and any(key.endswith(f".{path[1]}") or key == path[1] for key in _text_keys())
-    return str in _kinds(path)
+    """Return whether the key at `path` takes text."""
+    return any(base_type(field) is str for field in _fields_at(path))
 
 
-@cache
-def _text_keys() -> list[str]:
-    return [key for key in _fields() if str in _kinds(tuple(key.split(".")))]
+def reads_text(path: Path, written: str) -> bool:
+    """Return whether what is written at a key is text, whatever it looks like; a key that takes null reads it."""
+    nullable = any(_unwrap(field)[2] for field in _fields_at(path))
+    return is_text(path) and not (nullable and written in NULLS)
 
 
 def number_kind(key: str) -> type[int] | type[float] | None:
@@ -66,7 +71,7 @@ def number_kind(key: str) -> type[int] | type[float] | None:
 
 def is_list(path: Path) -> bool:
     """Return whether the key at `path` takes a list."""
-    return any(get_origin(kind) is tuple for kind in _kinds(path))
+    return any(get_origin(base_type(field)) is tuple for field in _fields_at(path))
 
 
 def expected(field: FieldInfo) -> str:

@@ -8,7 +8,7 @@ import re
 import stat
 from typing import Any, cast
 
-from mhsa_cli.config.fields import is_text
+from mhsa_cli.config.fields import reads_text
 from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
 from mhsa_cli.config.recipes import find, nearest_recipes
 from mhsa_cli.config.yaml_events import OTHER_FORMATS, Document, Path, YamlReader, not_yaml, other_format
@@ -67,7 +67,7 @@ def read_document(data: bytes, name: str) -> Document:
         message = f"found the invisible character U+{ord(found.group()):04X}, which is not allowed in a config"
         raise Mark(source, line, col).error("character", message)
     document = Document(source)
-    root = YamlReader(document, text, is_text).read(())
+    root = YamlReader(document, text, reads_text).read(())
     if root is not None and not isinstance(root, dict):
         raise ConfigError(document.problems or [_not_a_mapping(document, root, text)])
     document.data = root or {}
@@ -81,11 +81,11 @@ def read_value(text: str, source: Source, col: int, path: Path) -> Document:
         mark = Mark(source, 1, col + found.start())
         raise mark.error("character", f"found the control character U+{ord(found.group()):04X}")
     typed = text.strip(" ")
-    if typed and is_text(path) and typed[0] not in "'\"" and "${" not in typed:
+    if typed and reads_text(path, typed) and typed[0] not in "'\"" and "${" not in typed:
         document.marks[path] = Mark(source, 1, col + text.index(typed), len(typed))
         document.data = cast(Any, typed)
         return document
-    document.data = YamlReader(document, "x: " + text, is_text, shift=col - 4, at=path).read(())["x"]
+    document.data = YamlReader(document, "x: " + text, reads_text, shift=col - 4, at=path).read(())["x"]
     return document
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from mhsa_cli.config import custom_attention, estimate, own_file
+from mhsa_cli.config import custom_attention, estimate, init_file, own_file
 from mhsa_cli.config.problems import clip
 from mhsa_cli.config.section import Expected, Section, SeqLen, rule
 from mhsa_cli.config.spelling import did_you_mean
-from mhsa_cli.config.tasks import AnyTask, Repeat
+from mhsa_cli.config.tasks import AnyTask, FilePath, Repeat
 
 Norm = Literal["none", "layernorm", "rmsnorm"]
 Mlp = Literal["gelu", "relu", "swiglu"]
@@ -59,6 +59,15 @@ def _attention(value: str, info: ValidationInfo) -> str:
 _ATTENTION = "one of softmax, linear, uniform, or custom attention: FILE.py:Class"
 _FORMS = {"anyOf": [{"enum": list(custom_attention.KINDS)}, {"type": "string", "pattern": r"\.(py|ipynb|md):\w+$"}]}
 Attention = Annotated[str, AfterValidator(_attention), Expected(_ATTENTION), WithJsonSchema(_FORMS)]
+
+
+def _init(value: str, info: ValidationInfo) -> str:
+    if (info.context or {}).get("files") and (problem := init_file.problem(value)):  # a run has a copy of its file
+        raise rule(*problem)
+    return value
+
+
+InitFile = Annotated[FilePath, AfterValidator(_init), Expected("the path of a safetensors file")]
 _DEVICES = "one of auto, cpu, mps, cuda, cuda:N"
 Device = Annotated[str, AfterValidator(_device), Expected(_DEVICES)]
 # YAML has lists; a frozen config has tuples.
@@ -228,6 +237,7 @@ class TrainConfig(Section):
     grad_clip: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
         default=None, description="maximum gradient norm; null = no clipping"
     )
+    init: InitFile | None = Field(default=None, description="file of initial weights; null = drawn from the seed")
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(default=42, description="random seed")
     device: Device = Field(default="auto", description="auto | cpu | mps | cuda | cuda:N")
     dtype: DType = Field(default="float32", description="float32 | float64 | bfloat16")

@@ -149,13 +149,13 @@ def _path(value: Any) -> str:
     if not isinstance(value, str):
         raise PydanticCustomError("string_type", "wanted text")
     if not value:
-        raise rule("path", "found an empty text, wanted the path of a text file")
+        raise rule("path", "found an empty text, wanted the path of a file")
     if any(ord(char) < 32 or ord(char) == 127 for char in value):
         raise rule("path", "found a control character in the path")
     return value
 
 
-Path = Annotated[str, PlainValidator(_path), pydantic.WithJsonSchema({"type": "string"})]
+FilePath = Annotated[str, PlainValidator(_path), pydantic.WithJsonSchema({"type": "string"})]
 EvalFraction = Annotated[float, Field(gt=0, le=0.5)]
 
 
@@ -163,7 +163,7 @@ class Text(Section):
     """Next-character prediction on a text file."""
 
     name: Literal["text"] = Field(default="text", description="predict the next character of a text file")
-    path: Annotated[Path, Expected("the path of a text file")] = Field(
+    path: Annotated[FilePath, Expected("the path of a text file")] = Field(
         description="text file, relative to the working directory"
     )
     seq_len: SeqLen = Field(default=64, description="characters in a row")
@@ -174,7 +174,7 @@ class Rows(Section):
     """Rows of the user's own: inputs with their targets, a line each."""
 
     name: Literal["rows"] = Field(default="rows", description="rows of your own, from a file")
-    rows: Annotated[Path, Expected("the path of a file of rows")] = Field(
+    rows: Annotated[FilePath, Expected("the path of a file of rows")] = Field(
         description="lines `input -> target`, or JSON lines, or CSV"
     )
     seq_len: SeqLen = Field(description="tokens in a row [default: those of the longest]")

@@ -58,14 +58,14 @@ class YamlReader:
     """Turns parser events into data, with a mark for every key and value."""
 
     def __init__(
-        self, document: Document, text: str, is_text: Callable[[Path], bool], shift: int = 0, at: Path = ()
+        self, document: Document, text: str, reads_text: Callable[[Path, str], bool], shift: int = 0, at: Path = ()
     ) -> None:
         """Take the text; for an override, `at` is its key and `shift` the offset of its columns.
 
-        `is_text` returns whether the value of a key is text, whatever it looks like.
+        `reads_text` returns whether what is written at a key is text, whatever it looks like.
         """
         self.document, self.text, self.shift, self.at = document, text, shift, at
-        self.is_text = is_text
+        self.reads_text = reads_text
         self.loader: Any = None  # PyYAML's loaders have no types
         self.values = 0
 
@@ -157,7 +157,7 @@ class YamlReader:
         if "${" in text:
             message = f"found `{clip(text)}`: interpolation is not supported"
             return self._refuse(event, "interpolation", message, "write the value")
-        if event.style is not None or (text and self.is_text(place)):  # quoted or block text is text
+        if event.style is not None or (text and self.reads_text(place, text)):  # quoted or block text is text
             return text
         try:
             return resolve(text)

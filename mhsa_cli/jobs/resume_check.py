@@ -15,8 +15,8 @@ from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.load import first_difference
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.errors import UsageError
-from mhsa_cli.jobs.custom_attention import build_custom_model
 from mhsa_cli.jobs.history import History
+from mhsa_cli.jobs.initial import first_model
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.own_task import new_task
 from mhsa_cli.jobs.train import machine, prepare_device, train_and_keep
@@ -41,7 +41,7 @@ def check_resume(config: Config) -> ResumeCheck:
     if half == 0:
         raise UsageError(f"found {plural(total, 'step')} of training, wanted 2 or more", "add train.epochs=2")
     device, task = prepare_device(config), new_task(config)
-    model = build_custom_model(config, task)
+    model = first_model(config, task)
     tell(f"training {total} steps without a stop, then {half} + {total - half}")
     with TemporaryDirectory(prefix="mhsa-") as folder:
         runs = [RunDir.create(Path(folder), name) for name in ("at-once", "resumed")]

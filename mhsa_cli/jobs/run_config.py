@@ -154,10 +154,14 @@ def planned_text(config: Config, digests: Mapping[str, str], sweep: Path) -> Con
     given = data_file(config.task)
     if given is None or given not in digests:
         return config
-    wanted = digests[given]
-    for path in (Path(given), *sorted(sweep.glob(f"*/{TEXT}"))):
+    return _from_file(config, planned_file(given, Path(given), digests[given], sweep, TEXT))
+
+
+def planned_file(given: str, here: Path, wanted: str, sweep: Path, copy: str) -> Path:
+    """Find a file of a sweep's plan by its sha256: `here`, else a trial's copy. Raises: RunError if it is not found."""
+    for path in (here, *sorted(sweep.glob(f"*/{copy}"))):
         if path.is_file() and sha256(path.read_bytes()).hexdigest() == wanted:
-            return _from_file(config, path)
+            return path
     message = f"{escape(given)} is not the file of the sweep's plan, and no trial has a copy"
     raise RunError(message, "restore the original")
 

@@ -23,8 +23,9 @@ from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.core.training.overlap import rows_sha256, seen_in_training
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
-from mhsa_cli.jobs.custom_attention import block_facts, build_custom_model
+from mhsa_cli.jobs.custom_attention import block_facts
 from mhsa_cli.jobs.history import History
+from mhsa_cli.jobs.initial import first_model, keep_init
 from mhsa_cli.jobs.load_heads import NO_MAPS
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.own_score import new_scores, score_facts, with_own_scores
@@ -74,7 +75,8 @@ def check_room(config: Config, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """The parts of a training: `files` is the checkpoint to resume, `model` the untrained one with custom attention.
+    """The parts of a training: `files` is the checkpoint to resume, `model` the initial one where the seed
+    alone does not give it.
 
     `scores` are the user's own.
     """
@@ -94,7 +96,7 @@ def new_run(
 ) -> Iterator[TrainingSetup]:
     """Create and lock the folder of a new run. `scores` names the user's own. Raises: UsageError, StorageError."""
     device, task = prepare_device(config), new_task(config)
-    model = build_custom_model(config, task)
+    model = first_model(config, task)
     own = new_scores(scores, config, task, model)
     check_room(config, prepare_root(root))
     with RunDir.create(
@@ -103,6 +105,7 @@ def new_run(
         with noting_failure(run):
             run.write_config(dump_yaml(config))
             keep_text(config, run)
+            keep_init(config, run)
             run.update(**block_facts(model), **task_facts(config), **score_facts(own))
         yield TrainingSetup(config, task, device, run, model=model, scores=own)
 

@@ -28,9 +28,9 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.load import load_trained
-from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.jobs.custom_attention import load_block
+from mhsa_cli.jobs.initial import model_of_step_0
 from mhsa_cli.jobs.kept_scores import keep_own_scores
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
@@ -57,7 +57,7 @@ class TrainedRun(NamedTuple):
 def load_trained_run(folder: RunDir, own: OwnCode, step: int | None = None) -> TrainedRun:
     """Load the checkpoint of a step, or the newest whole one.
 
-    The initial weights are drawn again from the seed if no checkpoint of step 0 is kept.
+    Without a checkpoint of step 0 its weights are drawn again from the seed, or read from the copy of their file.
     Raises: RunError if none is whole or it does not fit the config; UsageError if code that it needs is not named.
     """
     config = own_text(run_config(folder), folder)
@@ -70,8 +70,9 @@ def load_trained_run(folder: RunDir, own: OwnCode, step: int | None = None) -> T
     model = load_trained(config, task, files, lambda settings: check_unedited(config, settings, folder), custom)
     check_weights(folder, found, weights_sha256(model))
     if untrained:
-        model, found = build_model(config, task, custom=custom).eval(), 0
-        if (trained_with := folder.read_run_json().get("torch")) not in (None, torch_version()):
+        model, found = model_of_step_0(folder, config, task, custom), 0
+        drawn = config.train.init is None
+        if drawn and (trained_with := folder.read_run_json().get("torch")) not in (None, torch_version()):
             tell(f"note: initial weights of torch {torch_version()}; the run had torch {escape(str(trained_with))}")
     return TrainedRun(model, task, config, found)
 

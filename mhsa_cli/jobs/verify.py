@@ -147,7 +147,7 @@ def _plan(config: Config, info: Mapping[str, Any]) -> Plan:
     # The last resume that changed settings: records before it may have other intervals.
     changed_at = max((change.get("step") or 0 for change in info.get("changes") or ()), default=0)
     rhythm = Rhythm(log_every(config.train), config.train.steps_per_epoch, changed_at)
-    return Plan(rhythm, heads, data_file(config.task) is not None)
+    return Plan(rhythm, heads, data_file(config.task) is not None, config.train.init is not None)
 
 
 @dataclass

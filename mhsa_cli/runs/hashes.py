@@ -13,10 +13,10 @@ from mhsa_cli.runs.disk import LIMIT, OpenFile, digest, verify_hint
 from mhsa_cli.runs.heads import ANEW
 from mhsa_cli.runs.json_file import FILES
 from mhsa_cli.runs.line_ends import LineEndsError, check_line_ends
-from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, TEXT, load_info
+from mhsa_cli.runs.listing import CONFIG, HEADS, INIT, METRICS, RUN, SCORES, TEXT, load_info
 from mhsa_cli.text import quoted
 
-LISTED = (CONFIG, METRICS, HEADS, SCORES, TEXT)
+LISTED = (CONFIG, METRICS, HEADS, SCORES, TEXT, INIT)
 _ATTEMPTS = 5
 
 

@@ -22,6 +22,8 @@ from mhsa_cli.text import escape, quoted, shortened
 
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
 METRICS, HEADS, SCORES, TEXT = "metrics.jsonl", "heads.json", "heads.jsonl", "text.txt"
+INIT = "init.safetensors"  # a copy of the file of initial weights
+INITIAL = "init"  # in run.json: that file and its sha256
 SWEEP = "sweep.json"
 A_SWEEP = "sweep"  # code of the error that a sweep is no run
 WEIGHTS = "weights_sha256"  # in run.json: of the last step; in heads.json: of the model that was measured

@@ -28,6 +28,7 @@ RUN_FACTS: dict[str, Schema] = {
     "final": {"eval_loss": NUMBER, "eval_accuracy": NUMBER, "step": COUNT},
     "changes": [{"step": COUNT, "settings": [TEXT]}],
     **dict.fromkeys(("attention", "own_task"), {"file": TEXT, "name": TEXT, "sha256": TEXT}),
+    "init": {"file": TEXT, "sha256": TEXT},
     "sweep": {
         **dict.fromkeys(("cell", "seed", "reached", "steps_to_goal"), COUNT),  # the last: of older versions
         "formed": {"onsets": {"*": SPAN}, "drop": {"step": COUNT, "nats": NUMBER, "interval": SPAN}, "circuit": TEXT},

@@ -16,7 +16,7 @@ from mhsa_cli.runs.disk import LIMIT, OpenFile, digest
 from mhsa_cli.runs.heads import maps_from_dict, parse_heads, snapshots_from_lines
 from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.line_ends import WAY_OUT, LineEndsError
-from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, load_info, with_status
+from mhsa_cli.runs.listing import CONFIG, HEADS, INIT, LOCK, METRICS, RUN, SCORES, TEXT, load_info, with_status
 from mhsa_cli.runs.metrics import Records
 from mhsa_cli.runs.metrics_audit import Curve, Rhythm
 from mhsa_cli.text import Head, escape, quoted
@@ -24,7 +24,7 @@ from mhsa_cli.text import Head, escape, quoted
 Heads = Sequence[Head]
 NO_HASHES = "from an older version, which kept no hashes"
 ENDED, SOUND = ("finished", "stopped"), ("ok", "note")
-OWN = {CONFIG, RUN, METRICS, HEADS, SCORES, TEXT, LOCK, FOLDER}
+OWN = {CONFIG, RUN, METRICS, HEADS, SCORES, TEXT, INIT, LOCK, FOLDER}
 
 
 def state_of(error: MhsaError) -> str:
@@ -40,6 +40,7 @@ class Plan(NamedTuple):
     rhythm: Rhythm
     heads: Heads
     has_text: bool
+    has_init: bool = False
 
 
 class Verifier:
@@ -70,6 +71,8 @@ class Verifier:
         self._part(SCORES, self._scores)
         if self.plan is None or self.plan.has_text:
             self._part(TEXT, lambda file: f"{file.size:,} bytes")
+        if self.plan is None or self.plan.has_init:
+            self._part(INIT, lambda file: f"{file.size:,} bytes")
         self.checks += [*found, *self._leftovers()]
         newest = max(self.whole, default=None)
         damaged = any(check.state not in SOUND for check in self.checks)
@@ -97,7 +100,7 @@ class Verifier:
         """Compare a file with its hash and inspect its content: `inspect` describes it, or raises RunError."""
         path, is_listed = self.run / name, name in self.listed
         if not os.path.lexists(path) and not is_listed:
-            needed = name == TEXT or self.info.get("status") in ENDED
+            needed = name in (TEXT, INIT) or self.info.get("status") in ENDED
             self.checks.append(Check(name, "note", "there is none" if needed else "not written yet"))
             return
         errors: list[MhsaError] = []

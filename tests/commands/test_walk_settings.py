@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from safetensors.torch import save
 
 from mhsa_cli.config.dump import json_schema
-from mhsa_cli.config.load import parse
+from mhsa_cli.config.load import load_config, parse
 from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.core.heads import random_baseline
+from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.training.lockstep import build_model
 from tests.commands import custom
 from tests.commands.shell import Said, mhsa
 from tests.commands.walk import settings
@@ -39,6 +42,7 @@ DEAR = ("task.*", "model.d_model", "model.n_heads", "model.d_head", "model.n_kv_
         "model.max_seq_len", "train.epochs", "train.steps_per_epoch", "train.batch_size", "train.eval_sequences",
         "train.warmup_steps", "train.min_lr", "train.threads")  # fmt: skip
 # A value that another setting changes the meaning of: walked with that one, too.
+ITSELF = "train.init"  # a file that fits the base alone
 PAIRS = {"train.schedule": ("train.epochs", "0"), "model.mlp": ("model.d_mlp", "1")}
 
 
@@ -114,6 +118,9 @@ def together(found: Iterable[Case], most: int = 4) -> list[tuple[str, dict[str, 
     """
     configs: list[tuple[str, dict[str, str], int]] = []
     for case in found:
+        if case.key == ITSELF:
+            configs.append((case.task, case.chosen, most))
+            continue
         for at, (task, chosen, count) in enumerate(configs):
             one = {*chosen, *case.chosen} if case.task in ("", task) or not task else set()
             both = {**chosen, **case.chosen}
@@ -132,6 +139,9 @@ def place(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     custom.write(here)
     (here / "text.txt").write_text("to be or not to be, that is the question: whether 'tis nobler\n" * 3)
     (here / "rows.txt").write_text("".join(f'{{"inputs": "{a}", "targets": "{a % 3}"}}\n' for a in range(9)))
+    config = load_config(None, [*small_task("repeat"), *BASE])
+    model = build_model(config, build_task(config.task))
+    (here / "init.safetensors").write_bytes(save({name: p.detach() for name, p in model.named_parameters()}))
     return here
 
 

@@ -56,6 +56,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "task.path": ("text.txt",),
     "task.rows": ("rows.txt",),
     "model.attention": ("mine.py:Mine",),
+    "train.init": ("init.safetensors",),
     "train.device": ("auto", "cpu"),
     "train.betas": ("[0, 0]", f"[{math.nextafter(1, 0)}, {math.nextafter(1, 0)}]"),
 }

@@ -28,7 +28,7 @@ def test_the_defaults_are_the_lesson() -> None:
         "train": {
             "epochs": 3, "steps_per_epoch": 120, "batch_size": 16, "lr": 0.005, "schedule": "constant",
             "warmup_steps": 0, "min_lr": 0.0, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8,
-            "grad_clip": None, "seed": 42,
+            "grad_clip": None, "init": None, "seed": 42,
             "device": "auto", "dtype": "float32", "threads": 1, "log_every": None, "eval_every": None,
             "eval_sequences": 512, "save_every": None, "keep": 2,
         },

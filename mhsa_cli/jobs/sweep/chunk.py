@@ -19,7 +19,8 @@ from mhsa_cli.core.sweep_report import reached
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.errors import MhsaError
-from mhsa_cli.jobs.custom_attention import block_facts, build_custom_models
+from mhsa_cli.jobs.custom_attention import block_facts
+from mhsa_cli.jobs.initial import first_models, keep_init, planned_init
 from mhsa_cli.jobs.own_score import score_facts, scores_of_chunk, with_own_scores
 from mhsa_cli.jobs.own_source import OwnSource
 from mhsa_cli.jobs.own_task import task_facts, task_of_chunk
@@ -49,7 +50,7 @@ class Chunk:
     """Trials that train together; `goal` is the accuracy that counts as success.
 
     `last_try`: it failed once, and now runs with nothing beside it. `attention` is the custom attention of its trials.
-    `texts` are the digests of the plan's text files, `task` the user's own task, `scores` their scores,
+    `texts` are the digests of the plan's files of data and weights, `task` the user's own task, `scores` their scores,
     `kept` the names and digests of these in the plan.
     """
 
@@ -84,8 +85,9 @@ def _train_chunk(
     device = prepare_device(config)
     here = {**machine(config, device), "cpu": cpu_kind()}
     configs = [trial.config for trial in trials]
-    models = build_custom_models(configs, task, chunk.attention)
     start = find_start(sweep, trials, here, send)
+    init = planned_init(config, chunk.texts, path) if start is None else None
+    models = first_models(configs, task, chunk.attention, init)
     runs = list[RunDir]()
     try:
         for trial in trials:
@@ -93,6 +95,7 @@ def _train_chunk(
                 runs.append(sweep.begin(trial.name, trial.order, COMMAND))
                 runs[-1].write_config(dump_yaml(trial.config))
                 keep_text(with_text, runs[-1])
+                keep_init(config, runs[-1], init)
             else:
                 runs.append(RunDir.open(path, path / trial.name, write=True))
                 runs[-1].truncate_after(start.step)

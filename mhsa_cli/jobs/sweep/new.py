@@ -39,13 +39,14 @@ def check_plan(grid: Grid, folder: Path, options: EngineOptions, scores: Sequenc
     """
     check_capacity([cell.configs for cell in grid.cells], folder, processes(grid, options))
     from mhsa_cli.jobs.custom_attention import try_blocks  # imports torch: only after the grid is checked
+    from mhsa_cli.jobs.initial import init_digests
     from mhsa_cli.jobs.own_score import score_digests
     from mhsa_cli.jobs.own_task import task_digests
 
     configs = [cell.configs[0] for cell in grid.cells]
     digests = {
         "attention": try_blocks(configs, options.engine),
-        "texts": text_digests(configs),
+        "texts": {**text_digests(configs), **init_digests(configs)},
         "tasks": task_digests(configs),
         "scores": score_digests(scores, configs),
     }

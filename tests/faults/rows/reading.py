@@ -78,6 +78,7 @@ TRAIN: dict[str, tuple[Any, ...]] = {
     "betas": ("betas",),
     "eps": ("float", 1e-16, 1.0),
     "grad_clip": ("float?", 5e-324, 1e9),
+    "init": ("path?",),
     "seed": ("int", 0, 2**63 - 1),
     "device": ("device",),
     "dtype": ("word", "float32", "float64", "bfloat16"),
@@ -88,7 +89,7 @@ TRAIN: dict[str, tuple[Any, ...]] = {
     "save_every": ("int?", 1, MOST),
     "keep": ("int", 1, MOST),
 }
-TEXTS = {("task", "path"), ("model", "attention"), ("train", "device")}  # the keys of text
+TEXTS = {("task", "path"), ("model", "attention"), ("train", "device"), ("train", "init")}  # the keys of text
 DEFAULTS: dict[str, dict[str, Any]] = {
     "model": {
         "d_model": 32, "n_heads": 4, "d_head": None, "n_kv_heads": None, "n_layers": 1, "d_mlp": 0,
@@ -99,8 +100,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "train": {
         "epochs": 3, "steps_per_epoch": 120, "batch_size": 16, "lr": 0.005, "schedule": "constant", "warmup_steps": 0,
-        "min_lr": 0.0, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8, "grad_clip": None, "seed": 42,
-        "device": "auto", "dtype": "float32", "threads": 1, "log_every": None, "eval_every": None, "eval_sequences": 512,
+        "min_lr": 0.0, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8, "grad_clip": None, "init": None,
+        "seed": 42, "device": "auto", "dtype": "float32", "threads": 1, "log_every": None, "eval_every": None,
+        "eval_sequences": 512,
         "save_every": None, "keep": 2,
     },
 }  # fmt: skip
