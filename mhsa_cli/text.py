@@ -53,6 +53,11 @@ def byte_size(count: float) -> str:
     return f"{count:,.0f} bytes" if unit == "bytes" else f"{count:,.1f} {unit}"
 
 
+def from_file(file: str) -> str:
+    """Name a model that was not trained here by its file."""
+    return f"a model from {escape(file)}"
+
+
 class Head(NamedTuple):
     """The address of a head, (layer, head) both from 0; `L0.H3` as text."""
 

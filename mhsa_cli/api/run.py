@@ -36,11 +36,11 @@ from mhsa_cli.renderers.kit.text_lines import Lines, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.renderers.pictures.explain import explain_model, head_line
 from mhsa_cli.renderers.pictures.heads import heads_picture
-from mhsa_cli.runs.listing import METRICS
+from mhsa_cli.runs.listing import METRICS, origin_of
 from mhsa_cli.runs.metrics import record_to_dict, records_of
 from mhsa_cli.runs.names import NEWEST, runs_root
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import Head, escape
+from mhsa_cli.text import Head, escape, from_file
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -178,7 +178,9 @@ class Run(InFolder):
 
     def __repr__(self) -> str:
         final = self.info.get("final") or {}
-        figures = [f"step {self.info.get('step', 0) if self._step is None else self._step}"]
+        origin = origin_of(self.info)
+        step = self.info.get("step", 0) if self._step is None else self._step
+        figures = [f"step {step}" if origin is None else from_file(origin)]
         if self._step is None and "eval_loss" in final:
             figures += [f"loss {fixed(final['eval_loss'], 4)}", f"accuracy {percents(final['eval_accuracy'])}"]
         if self.info["status"] != "finished":

@@ -74,7 +74,7 @@ class ShownMaps(ShownRecord, HeadMaps):
 
     def __repr__(self) -> str:
         heads = plural(sum(map(len, self.weights)), "head")
-        return f"<attention maps: {self.task}, step {self.step}, {heads}, {plural(len(self.tokens), 'token')}>"
+        return f"<attention maps: {self.task}, {self.when}, {heads}, {plural(len(self.tokens), 'token')}>"
 
     def _picture(self, surface: Surface) -> Lines:
         return heads_picture(self, surface)

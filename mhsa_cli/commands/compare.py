@@ -29,7 +29,7 @@ from mhsa_cli.renderers.kit.text_lines import Lines, stacked
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.renderers.pictures.compare import beside, differing_settings, matched_heads, unmatched
 from mhsa_cli.renderers.pictures.curve import loss_curve
-from mhsa_cli.runs.listing import run_argument
+from mhsa_cli.runs.listing import origin_of, run_argument
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
@@ -85,7 +85,12 @@ def _picture(comparison: Comparison, surface: Surface) -> Lines:
     plain = _names(*comparison.folders)
     names = (_at(plain[0], comparison.steps[0]), _at(plain[1], comparison.steps[1]))
     distinct = {folder.path: (folder, name) for folder, name in zip(comparison.folders, plain, strict=True)}
-    series = [line for folder, name in distinct.values() for line in History(folder).series(name)]
+    series = [
+        line
+        for folder, name in distinct.values()
+        for line in History(folder).series(name)
+        if origin_of(folder.read_run_json()) is None
+    ]
     figures = [
         [title, *("" if final[key] is None else write(final[key]) for final in comparison.finals)]
         for key, (title, write) in FIGURES.items()
@@ -99,7 +104,7 @@ def _picture(comparison: Comparison, surface: Surface) -> Lines:
         [
             differing_settings(*comparison.settings, names, surface),
             beside("final" if comparison.steps == (None, None) else "result", figures, names, surface),
-            loss_curve(series, surface, levels=levels_of(comparison.folders), log=True),
+            loss_curve(series, surface, levels=levels_of(comparison.folders), log=True) if series else Lines(),
             heads,
         ]
     )

@@ -9,7 +9,7 @@ from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import evaluated_on, levels_of, show_epochs
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.history import History
-from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options, trial_argument
+from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options, refuse_origin, trial_argument
 from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
@@ -45,6 +45,7 @@ def curve(
         show_curves(sweep, output, as_json)
         return
     for folder in folders:
+        refuse_origin(folder, "a curve")
         tell_edited(folder)
     single = len(folders) == 1
     histories = [History(folder, whole=as_json) for folder in folders]

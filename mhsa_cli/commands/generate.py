@@ -71,7 +71,9 @@ def generate(
     made = result.task
     if at is not None:
         tell(f"note: {heading(folder, at)}")
-    if result.beyond:
+    if result.beyond and result.origin is not None:
+        tell(f"note: longer than the rows of its task, {made.seq_len} tokens")
+    elif result.beyond:
         tell(f"note: trained on rows of {made.seq_len} tokens; positions beyond them were never trained")
     if as_json:
         tokens = list(result.tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mhsa_cli.commands.output import Paper
@@ -18,10 +19,10 @@ from mhsa_cli.renderers.pictures.heads import heads_picture
 from mhsa_cli.renderers.pictures.own_scores import kept_names, own_score_table
 from mhsa_cli.renderers.pictures.task import baselines_text
 from mhsa_cli.runs.heads import maps_from_dict
-from mhsa_cli.runs.listing import METRICS, dropped_records, run_argument
+from mhsa_cli.runs.listing import METRICS, dropped_records, origin_of, run_argument
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import Head, escape, plural, shortened
+from mhsa_cli.text import Head, escape, from_file, plural, shortened
 
 
 def levels_of(runs: Sequence[RunDir]) -> list[Level]:
@@ -69,7 +70,8 @@ def evaluated_on(info: Mapping[str, Any]) -> dict[str, Any]:
 def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord | None]) -> None:
     """Print the summary of a finished training."""
     info, paper = run.read_run_json(), Paper()
-    paper.draw(loss_curve(series, paper.surface, levels=levels_of([run])))
+    if origin_of(info) is None:
+        paper.draw(loss_curve(series, paper.surface, levels=levels_of([run])))
     show_epochs(paper, epochs)
     show_facts(paper, info)
     paper.say()
@@ -77,8 +79,9 @@ def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord
     if why:
         paper.say(f"no attention maps: {why}")
     else:
-        show_heads(paper, maps_from_dict(run.read_heads()))
-    paper.offer(f"\nwrote {run.path}\nnext: mhsa {'curve' if why else 'explain'} {run_argument(run.path)}")
+        show_heads(paper, replace(maps_from_dict(run.read_heads()), origin=origin_of(info)))
+    look = "explain" if not why else "curve" if origin_of(info) is None else "runs"
+    paper.offer(f"\nwrote {run.path}\nnext: mhsa {look} {run_argument(run.path)}")
 
 
 def show_epochs(paper: Paper, epochs: Sequence[EpochRecord | None]) -> None:
@@ -98,9 +101,13 @@ def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:
     """Print size and time of the run, chance level and baselines, and how many evaluation rows training also saw."""
     chance = info["chance"]
     device = f"{info['device']}, {info['seconds']:.1f} s"
-    paper.say(f"\n{info['parameters']:,} parameters, {plural(info['step'], 'step')} on {device}")
-    if info["step"] == 0:
+    origin = origin_of(info)
+    what = plural(info["step"], "step") if origin is None else from_file(origin)
+    paper.say(f"\n{info['parameters']:,} parameters, {what} on {device}")
+    if info["step"] == 0 and origin is None:
         paper.say("untrained: initial weights")
+    if final := info.get("final") if origin is not None else None:
+        paper.say(f"loss {fixed(final['eval_loss'], 4)} nats, accuracy {percents(final['eval_accuracy'])}")
     paper.say(f"chance level: loss {fixed(chance['loss'], 4)} nats, accuracy {percents(chance['accuracy'])}")
     if info.get("baselines"):
         paper.say(baselines_text(info["baselines"]))

@@ -148,11 +148,15 @@ def _say_sweeps(paper: Paper, root: Path) -> None:
 def _row(summary: RunSummary) -> dict[str, Any]:
     facts = {key: summary.info.get(key) for key in ("task", "n_heads", "step", "parameters", "seed", "weights_sha256")}
     figures = listing.final_figures(summary.info)
+    origin = listing.origin_of(summary.info)
+    if origin is not None:
+        facts["step"] = None
     return {
         "run": str(summary.path),
         "status": summary.status,
         "problem": summary.problem,
         **facts,
+        "origin": origin,
         "eval_loss": figures.get("eval_loss"),
         "eval_accuracy": figures.get("eval_accuracy"),
         "seconds": summary.seconds,

@@ -21,7 +21,7 @@ from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import levels_of
 from mhsa_cli.config.own_score import short_score
 from mhsa_cli.errors import UsageError
-from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options
+from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options, refuse_origin
 from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.jobs.timeline import Timeline, timeline_of
 from mhsa_cli.records.claim_words import words
@@ -59,6 +59,7 @@ def timeline(
         return
     if replay:
         _check_replay(paper, as_json, run_argument(folder.path))
+    refuse_origin(folder, "a timeline")
     tell_edited(folder)
     if target is not None and score is not None:
         raise UsageError("--target and --score exclude each other", "keep one of them")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 import typer
 
@@ -16,6 +16,7 @@ from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live import LiveTraining
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import from_file
 
 
 def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool) -> None:
@@ -32,9 +33,10 @@ def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool
                 trained=active.group.trained,
                 history=active.history.series(),
             )
-            with view:
+            with view if setup.config.origin is None else nullcontext():
                 for record in active.records():
-                    view.add(record)
+                    if setup.config.origin is None:
+                        view.add(record)
             active.finish()
         stop.forgive_lost_output()
         with saying_kept(setup.run.path):
@@ -51,6 +53,12 @@ def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool
 def tell_done(run: RunDir, where: ResumePoint, as_json: bool) -> None:
     """Print that a run has no steps left, and how to train it further."""
     step, config = where.checkpoint.step, where.config
+    if config.origin is not None:
+        more = f"mhsa train --resume {run_argument(run.path)} train.epochs=1"
+        tell(f"{run.name} is {from_file(config.origin)}; to train it: {more}")
+        if as_json:
+            print_json(result_document(run))
+        return
     epochs = max(config.train.epochs, -(-step // config.train.steps_per_epoch)) + 1
     more = f"mhsa train --resume {run_argument(run.path)} train.epochs={epochs}"
     beyond = f", {config.total_steps} planned" if step > config.total_steps else ""

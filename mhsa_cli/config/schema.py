@@ -315,6 +315,11 @@ class Config(Section):
         return self.train.epochs * self.train.steps_per_epoch
 
     @property
+    def origin(self) -> str | None:
+        """The file that a model comes from which is not trained here; None for any other."""
+        return None if self.total_steps else self.train.init
+
+    @property
     def max_seq_len(self) -> int:
         """The longest row the model takes: `model.max_seq_len`, or the task's."""
         return self.model.max_seq_len or self.task.seq_len

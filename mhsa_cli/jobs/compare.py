@@ -18,7 +18,7 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import flat, run_config
 from mhsa_cli.jobs.steps import evaluations, find_step
 from mhsa_cli.records.heads import Matching
-from mhsa_cli.runs.listing import final_figures
+from mhsa_cli.runs.listing import final_figures, origin_of
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape
 
@@ -92,7 +92,7 @@ def _final(run: RunDir, step: int | None) -> dict[str, Any]:
         "status": info["status"],
         **{key: figures.get(key) for key in ("eval_loss", "eval_accuracy")},
         "seconds": info.get("seconds") if step in (None, info.get("step")) else None,
-        "steps": info.get("step") if step is None else step,
+        "steps": None if origin_of(info) else info.get("step") if step is None else step,
         "parameters": info.get("parameters"),
     }
 

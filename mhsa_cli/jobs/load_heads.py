@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mhsa_cli.config.custom_attention import FOR_MAPS
@@ -13,10 +14,10 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.records.heads import HeadMaps, HeadReport
 from mhsa_cli.runs.heads import maps_from_dict
-from mhsa_cli.runs.listing import HEADS, WEIGHTS
+from mhsa_cli.runs.listing import HEADS, WEIGHTS, origin_of
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.weights_digest import weights_digest
-from mhsa_cli.text import Head, escape
+from mhsa_cli.text import Head, escape, from_file
 
 NO_MAPS = "no_maps"  # in run.json: why a run has no maps
 _ADDRESS = re.compile(r"[lL](\d{1,4})(?:\.[hH](\d{1,5}))?|(\d{1,5})", re.ASCII)
@@ -30,7 +31,7 @@ def stored_maps(folder: RunDir) -> HeadMaps | None:
     if is_stale(folder, content):
         return None
     tell_edited(folder)
-    return maps_from_dict(content)
+    return replace(maps_from_dict(content), origin=origin_of(folder.read_run_json()))
 
 
 def tell_other_weights(folder: RunDir, maps: HeadMaps) -> None:
@@ -79,6 +80,8 @@ def measured_maps(folder: RunDir, own: OwnCode, step: int | None = None) -> Head
 def heading(folder: RunDir, step: int) -> str:
     """Return the run's name and step, and its status if training did not finish."""
     info = folder.read_run_json()
+    if (origin := origin_of(info)) is not None:
+        return f"{folder.name}, {from_file(origin)}"
     planned = f" of {info['total_steps']}" if info.get("total_steps") is not None else ""
     if info["status"] == "finished":
         return f"{folder.name}, step {step}{planned if step != info.get('step') else ''}"

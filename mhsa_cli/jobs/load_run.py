@@ -9,11 +9,11 @@ from pathlib import Path
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.runs.checkpoints import list_checkpoints
 from mhsa_cli.runs.disk import verify_hint
-from mhsa_cli.runs.listing import A_SWEEP, CONFIG, HEADS, RUN, WEIGHTS, run_argument, trial_folders
+from mhsa_cli.runs.listing import A_SWEEP, CONFIG, HEADS, RUN, WEIGHTS, origin_of, run_argument, trial_folders
 from mhsa_cli.runs.names import NEWEST, runs_root
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
-from mhsa_cli.text import escape, quoted
+from mhsa_cli.text import escape, from_file, quoted
 
 
 def open_run(runs: Path | None, name: str | None) -> RunDir:
@@ -41,6 +41,13 @@ def refuse_options(sweep: SweepDir, command: str, given: Mapping[str, object]) -
         if value is not None and value is not False:
             message = f"{option} is for one run: {escape(sweep.name)} is a sweep"
             raise UsageError(message, f"its trials are runs: mhsa {command} {trial_argument(sweep)} {option}", A_SWEEP)
+
+
+def refuse_origin(folder: RunDir, what: str) -> None:
+    """Refuse what only a training has, where the model was made elsewhere. Raises: UsageError."""
+    if (origin := origin_of(folder.read_run_json())) is not None:
+        message = f"{escape(folder.name)} is {from_file(origin)}: it has no steps for {what}"
+        raise UsageError(message, f"its heads: mhsa explain {run_argument(folder.path)}", "no-steps")
 
 
 def trial_argument(sweep: SweepDir) -> str:

@@ -234,7 +234,7 @@ def write_results(
     **more: Any,
 ) -> None:
     """Write the results of a run; its status last, when all else is on the disk."""
-    train, digest = config.train, weights_sha256(model)
+    train, digest, n = config.train, weights_sha256(model), config.train.eval_sequences
     if maps.weights:
         run.write_heads({"run": run.name, WEIGHTS: digest, **maps_to_dict(maps)})
     else:
@@ -245,7 +245,7 @@ def write_results(
         seconds=seconds,
         final={"eval_loss": last.loss, "eval_accuracy": last.accuracy, "step": last.step},
         eval_rows=train.eval_sequences,
-        eval_rows_seen=seen_in_training(task, train.seed, maps.step, train.batch_size, train.eval_sequences),
+        eval_rows_seen=None if config.origin else seen_in_training(task, train.seed, maps.step, train.batch_size, n),
         eval_rows_sha256=rows_sha256(task, train.seed, train.eval_sequences),
         chance={"loss": task.chance_loss, "accuracy": task.chance_accuracy},
         baselines=dict(task.baselines),

@@ -94,7 +94,8 @@ def measure_model(
     if custom is not None and not custom.findings.has_weights:
         return HeadMaps(step, task.name, [], [], [], f"{custom.attention.name}: {custom.findings.reason}")
     seed, training = config.train.seed, (step, config.train.batch_size)
-    return replace(head_maps(model, task, seed, step), report=head_report(model, task, seed, limits, training, more))
+    report = head_report(model, task, seed, limits, training, more)
+    return replace(head_maps(model, task, seed, step), report=report, origin=config.origin)
 
 
 def measure_run(
@@ -119,7 +120,7 @@ def maps_on_tokens(run: TrainedRun, tokens: str, option: str = "--tokens") -> He
     """Compute the maps on given tokens. Raises: UsageError, also if custom attention returns no weights."""
     _check_weights_known(run)
     ids = read_tokens(tokens, run.task, run.config.max_seq_len, option)
-    return head_maps(run.model, run.task, run.config.train.seed, run.step, ids)
+    return replace(head_maps(run.model, run.task, run.config.train.seed, run.step, ids), origin=run.config.origin)
 
 
 def _check_weights_known(run: TrainedRun) -> None:
@@ -155,7 +156,7 @@ def score_prefix_matching(run: TrainedRun, step: int) -> PaperScores:
 
 def compute_circuits(run: TrainedRun) -> Circuits:
     """Compute the circuits of the heads' weights."""
-    return circuits(run.model, run.task, run.config.train.seed, run.step)
+    return replace(circuits(run.model, run.task, run.config.train.seed, run.step), origin=run.config.origin)
 
 
 def measure_ablation(run: TrainedRun, heads: Sequence[Head]) -> tuple[list[Ablation], str]:
@@ -217,13 +218,17 @@ def _check_finite(figures: Sequence[float], option: str) -> None:
 
 @dataclass(frozen=True)
 class Generation:
-    """A prompt's ids and an iterator of generated tokens; `beyond`: longer than the rows of the training."""
+    """A prompt's ids and an iterator of generated tokens; `beyond`: longer than the rows of the training.
+
+    `origin` is the file of a model that was made elsewhere.
+    """
 
     step: int
     task: Task
     prompt: list[int]
     tokens: Iterator[int]
     beyond: bool
+    origin: str | None
 
 
 def continue_prompt(
@@ -239,11 +244,11 @@ def continue_prompt(
     step: int | None = None,
 ) -> Generation:
     """Generate `max_new_tokens`, or as many as fit, from a prompt. Raises: UsageError."""
-    model, task, _, at = load_trained_run(folder, own, step)
+    model, task, config, at = load_trained_run(folder, own, step)
     with contextlib.suppress(UnicodeError):
         prompt = os.fsencode(prompt).decode()  # as it was typed, in any locale
     ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")
     count = model.max_seq_len - len(ids) + 1 if max_new_tokens is None else max_new_tokens
     use_cache = cache and model.custom is None
     tokens = generate(model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=use_cache)
-    return Generation(at, task, ids.tolist(), tokens, len(ids) + count - 1 > task.seq_len)
+    return Generation(at, task, ids.tolist(), tokens, len(ids) + count - 1 > task.seq_len, config.origin)

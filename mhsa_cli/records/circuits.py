@@ -47,7 +47,7 @@ class Circuits:
 
     `composition_limit`: the score that the largest of all compositions exceeds in 5% of models with random directions;
     one that does not exceed it is not shown. `null_top1` and `null_copying` are what 1% of heads with random directions
-    exceed.
+    exceed. `origin` is the file of a model that was made elsewhere.
     """
 
     step: int
@@ -59,3 +59,4 @@ class Circuits:
     composition_limit: float | None = None
     null_top1: float | None = None
     null_copying: float | None = None
+    origin: str | None = None

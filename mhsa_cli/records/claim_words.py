@@ -26,7 +26,7 @@ WORDS: dict[Predicate, str] = {
     "frozen uniform": "Attention is frozen uniform: these heads cannot choose what they attend to.",
     "below chance": "The loss is worse than at chance level on these rows: {estimate:nats} nats against "
     "{reference:nats}.",
-    "not learned": "The task is not learned: the loss at chance level is {reference:.4f} nats.",
+    "not learned": "The task is not solved: the loss at chance level is {reference:.4f} nats.",
     "over-fitted": "The model is over-fitted: its loss is {train:nats} nats on training rows, {loss:nats} on held-out "
     "rows.",
     "rows trained on": "{seen} of these {rows} rows were trained on.",

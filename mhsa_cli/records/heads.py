@@ -9,7 +9,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 from mhsa_cli.records.claims import Claim, Status, judge
 from mhsa_cli.records.labels import Distance, Label, Role
-from mhsa_cli.text import Head
+from mhsa_cli.text import Head, from_file
 
 
 class GapLimit(StrEnum):
@@ -53,7 +53,8 @@ class HeadSummary(OfHead):
 class HeadMaps:
     """Every head's attention weights on one sample: `weights[layer][head][query][key]`, before dropout, eval mode.
 
-    `note` explains the task to a reader of the maps; `report` is None if the heads were not measured.
+    `note` explains the task to a reader of the maps; `report` is None if the heads were not measured. `origin` is the
+    file of a model that was made elsewhere, which has no steps.
     """
 
     step: int
@@ -63,6 +64,12 @@ class HeadMaps:
     heads: Sequence[HeadSummary]
     note: str = ""
     report: HeadReport | None = None
+    origin: str | None = None
+
+    @property
+    def when(self) -> str:
+        """What the maps are of: a step of the training, or a model from a file."""
+        return f"step {self.step}" if self.origin is None else from_file(self.origin)
 
 
 @dataclass(frozen=True, slots=True)

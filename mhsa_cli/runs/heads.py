@@ -47,6 +47,7 @@ def maps_to_dict(maps: HeadMaps) -> dict[str, Any]:
         "step": maps.step,
         "task": maps.task,
         "note": maps.note,
+        **({} if maps.origin is None else {"origin": maps.origin}),
         "tokens": list(maps.tokens),
         "weights": maps.weights,
         "verdict": None if maps.report is None else verdict_to_dict(maps.report.verdict),

@@ -112,6 +112,12 @@ def final_figures(info: Mapping[str, Any]) -> Mapping[str, Any]:
     return final if isinstance(final, dict) and final.get("step", info.get("step")) == info.get("step") else {}
 
 
+def origin_of(info: Mapping[str, Any]) -> str | None:
+    """Return the file that a run's model comes from without a step of training, by its run.json; None for any other."""
+    file = (info.get(INITIAL) or {}).get("file")
+    return file if info.get("total_steps") == 0 else None
+
+
 def dropped_records(info: Mapping[str, Any]) -> int:
     """Return how many records of metrics resumes dropped, by run.json."""
     count = info.get("dropped_records")

@@ -28,11 +28,12 @@ CODE = "init"
 
 
 class Source(NamedTuple):
-    """A tensor of the file in our layout, its name there, and what was done with it."""
+    """A tensor of the file in our layout, its name there, and what was done with it; its `heads` if it tells them."""
 
     name: str
     tensor: Tensor
     done: str
+    heads: int | None = None
 
 
 def read_tensors(data: bytes, file: str) -> dict[str, Tensor]:
@@ -91,7 +92,8 @@ def _placed(tensors: Mapping[str, Tensor], file: str) -> tuple[dict[Slot, Source
         if slot is None or slot in slots:
             others[name] = tensor
         else:
-            slots[slot] = Source(name, *as_ours(name, slot, tensor, bool(input_first)))
+            heads = tensor.size(0) if tensor.dim() == 3 else None
+            slots[slot] = Source(name, *as_ours(name, slot, tensor, bool(input_first)), heads)
     return slots, others
 
 
@@ -168,10 +170,13 @@ class _Fit:
 
     def _take(self, name: str, sources: Sequence[Source]) -> None:
         target = self.weights[name]
-        wanted = self._wanted(name, target, len(sources))
+        wanted = self._wanted(target, len(sources))
         fits = True
-        for source, shape in zip(sources, wanted, strict=True):
-            if tuple(source.tensor.shape) != shape:
+        for source, (shape, heads) in zip(sources, wanted, strict=True):
+            if source.heads not in (None, heads):
+                self.problems.append(f"{escape(source.name)} for {name}: found {source.heads} heads, wanted {heads}")
+                fits = False
+            elif tuple(source.tensor.shape) != shape:
                 turned = " (its transpose fits)" if tuple(source.tensor.shape[::-1]) == shape else ""
                 found = f"{escape(source.name)} for {name}: found {_shape(source.tensor)}, wanted {shape}{turned}"
                 self.problems.append(found)
@@ -189,10 +194,13 @@ class _Fit:
         self.found[name] = tensor
         self.mapped.append(MappedTensor([s.name for s in sources], name, tensor.shape, ", ".join(done)))
 
-    def _wanted(self, name: str, target: Tensor, sources: int) -> list[tuple[int, ...]]:
-        if sources == 1:
-            return [tuple(target.shape)]
-        return [(width, *target.shape[1:]) for width in self.model.attention[0].widths]
+    def _wanted(self, target: Tensor, sources: int) -> list[tuple[tuple[int, ...], int]]:
+        """List the shapes of the sources of a weight, and their heads."""
+        if self.model.custom is not None or sources == 1:
+            return [(tuple(target.shape), self.model.mixers[0].n_heads)]
+        attn = self.model.attention[0]
+        heads = (attn.n_heads, attn.n_kv_heads, attn.n_kv_heads)
+        return [((width, *target.shape[1:]), n) for width, n in zip(attn.widths, heads, strict=True)]
 
     def _fill(self, name: str, value: float, why: str) -> None:
         self.found[name] = torch.full_like(self.weights[name], value)

@@ -14,6 +14,7 @@ from mhsa_cli.renderers.kit.palette import BOLD, DIM
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines, hanging, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents
+from mhsa_cli.text import from_file
 
 MOST_PAIRS = 8
 EIGEN = "eigen: OV copying score, -1 to 1"
@@ -27,7 +28,12 @@ SHARES = {
 
 def circuits_table(circuits: Circuits, surface: Surface, *, report: HeadReport | None = None) -> Lines:
     """Draw a line for each head, the strongest compositions, and notes; `report` adds the heads' positionality."""
-    title = wrap_phrases([[(f"circuits at step {circuits.step:,}", BOLD)], [(circuits.inputs, DIM)]], surface.width)
+    where = (
+        f"circuits at step {circuits.step:,}"
+        if circuits.origin is None
+        else f"circuits of {from_file(circuits.origin)}"
+    )
+    title = wrap_phrases([[(where, BOLD)], [(circuits.inputs, DIM)]], surface.width)
     parts = [title + _heads(circuits, report, surface), _compositions(circuits, surface)]
     if circuits.residual_error is not None:
         text = f"direct contributions sum to the logits within {circuits.residual_error:.1e}"

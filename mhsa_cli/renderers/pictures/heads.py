@@ -150,7 +150,7 @@ def gap_table(report: HeadReport, surface: Surface) -> Lines:
         ),
     ]
     notes = ["induction lift by distance between repeats, on random tokens"]
-    notes += ["*: distance favoured in training"] if trained else []
+    notes += ["*: distance favoured by the rows of the task"] if trained else []
     return Lines([Text()]) + table(columns, report.heads, surface, notes=notes)
 
 

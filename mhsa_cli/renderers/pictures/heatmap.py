@@ -72,7 +72,7 @@ def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], su
 
 def _heading(maps: HeadMaps, plan: Plan, surface: Surface) -> Lines:
     """Write task and step; also the whole sample if its tokens do not fit beside the maps."""
-    said: list[Phrase] = [[("attention weights", BOLD)], f"{maps.task}, step {maps.step}"]
+    said: list[Phrase] = [[("attention weights", BOLD)], f"{maps.task}, {maps.when}"]
     lines = wrap_phrases(said, surface.width, DIM)
     if plan.axis or not maps.tokens:
         return lines

@@ -89,6 +89,7 @@ TRAIN: dict[str, tuple[Any, ...]] = {
     "save_every": ("int?", 1, MOST),
     "keep": ("int", 1, MOST),
 }
+NULLS = ("~", "null", "Null", "NULL")
 TEXTS = {("task", "path"), ("model", "attention"), ("train", "device"), ("train", "init")}  # the keys of text
 DEFAULTS: dict[str, dict[str, Any]] = {
     "model": {
@@ -158,7 +159,9 @@ def plain(node: Any, at: tuple[str, ...] = ()) -> Any:
         return found
     if "${" in node.value:
         raise RefusedError("interpolation")
-    as_written = node.style is not None or (at in TEXTS and node.value)
+    as_written = node.style is not None or (
+        at in TEXTS and node.value and (at != ("train", "init") or node.value not in NULLS)
+    )
     return node.value if as_written else word(node.value)
 
 
