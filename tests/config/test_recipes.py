@@ -75,3 +75,14 @@ def test_the_table_of_published_tasks_has_the_figures_of_the_recipes() -> None:
         for baseline in baselines.split(", "):
             words, _, figure = baseline.rpartition(" ")
             assert f"{words}: {figure}" in head, name
+
+
+def test_the_recipes_of_others_have_the_figures_of_their_configs() -> None:
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|.*\| `mhsa train -c (\w+)([^`]*)` \| (.+) \| (.+) \| [^|]+ \|$", page, re.MULTILINE)
+    assert len(rows) == page.count("`mhsa train -c")
+    for name, settings, *cells in rows:
+        assert load_config(name, settings.split())
+        head = recipes()[name].read_text(encoding="utf-8").partition("\n\n")[0]
+        figures = re.findall(r"\d\.\d{4}|[\d.]+%", " ".join(cells))
+        assert figures and all(figure in head for figure in figures), (name, figures)
