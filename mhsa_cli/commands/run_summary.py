@@ -19,7 +19,7 @@ from mhsa_cli.renderers.pictures.heads import heads_picture
 from mhsa_cli.renderers.pictures.own_scores import kept_names, own_score_table
 from mhsa_cli.renderers.pictures.task import baselines_text
 from mhsa_cli.runs.heads import maps_from_dict
-from mhsa_cli.runs.listing import METRICS, dropped_records, origin_of, run_argument
+from mhsa_cli.runs.listing import ENDED_BY, METRICS, dropped_records, origin_of, run_argument
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape, from_file, plural, shortened
@@ -50,6 +50,7 @@ def result_document(run: RunDir) -> dict[str, Any]:
         return {
             "run": str(run.path),
             "steps": info["step"],
+            ENDED_BY: info.get(ENDED_BY),
             "parameters": info["parameters"],
             "epochs": [{key: getattr(epoch, key) for key in keys} for epoch in epochs],
             "final": {key: info["final"][key] for key in ("eval_loss", "eval_accuracy")},
@@ -104,6 +105,8 @@ def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:
     origin = origin_of(info)
     what = plural(info["step"], "step") if origin is None else from_file(origin)
     paper.say(f"\n{info['parameters']:,} parameters, {what} on {device}")
+    if by := info.get(ENDED_BY):
+        paper.say(f"ended at step {info['step']} of {info['total_steps']} by train.{by}")
     if info["step"] == 0 and origin is None:
         paper.say("untrained: initial weights")
     if final := info.get("final") if origin is not None else None:

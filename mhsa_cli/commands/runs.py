@@ -146,7 +146,8 @@ def _say_sweeps(paper: Paper, root: Path) -> None:
 
 
 def _row(summary: RunSummary) -> dict[str, Any]:
-    facts = {key: summary.info.get(key) for key in ("task", "n_heads", "step", "parameters", "seed", "weights_sha256")}
+    keys = ("task", "n_heads", "step", listing.ENDED_BY, "parameters", "seed", "weights_sha256")
+    facts = {key: summary.info.get(key) for key in keys}
     figures = listing.final_figures(summary.info)
     origin = listing.origin_of(summary.info)
     if origin is not None:

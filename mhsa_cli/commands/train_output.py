@@ -53,15 +53,16 @@ def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool
 def tell_done(run: RunDir, where: ResumePoint, as_json: bool) -> None:
     """Print that a run has no steps left, and how to train it further."""
     step, config = where.checkpoint.step, where.config
-    if config.origin is not None:
-        more = f"mhsa train --resume {run_argument(run.path)} train.epochs=1"
-        tell(f"{run.name} is {from_file(config.origin)}; to train it: {more}")
-        if as_json:
-            print_json(result_document(run))
-        return
-    epochs = max(config.train.epochs, -(-step // config.train.steps_per_epoch)) + 1
-    more = f"mhsa train --resume {run_argument(run.path)} train.epochs={epochs}"
-    beyond = f", {config.total_steps} planned" if step > config.total_steps else ""
-    tell(f"{run.name} is complete: {step} steps trained{beyond}; continue: {more}")
+    resume = f"mhsa train --resume {run_argument(run.path)}"
+    if by := where.ended_by(run):
+        rule = f"train.{by} ({getattr(config.train, by)})"
+        tell(f"{run.name} is complete: it ended by {rule} at step {step}; continue: {resume} train.{by}=null")
+    elif config.origin is not None:
+        tell(f"{run.name} is {from_file(config.origin)}; to train it: {resume} train.epochs=1")
+    else:
+        epochs = max(config.train.epochs, -(-step // config.train.steps_per_epoch)) + 1
+        beyond = f", {config.total_steps} planned" if step > config.total_steps else ""
+        more = f"{resume} train.epochs={epochs}"
+        tell(f"{run.name} is complete: {step} steps trained{beyond}; continue: {more}")
     if as_json:
         print_json(result_document(run))

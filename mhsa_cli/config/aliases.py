@@ -60,6 +60,7 @@ ALIASES: dict[str, str] = {
     "train.log_every": "log_interval logging_steps log_freq log_every_n_steps log_steps",
     "train.eval_every": "eval_interval eval_steps eval_freq val_check_interval",
     "train.eval_sequences": "eval_samples num_eval_samples eval_size num_test_examples",
+    "train.patience": "early_stopping_patience early_stop_patience stopping_patience",
     "train.save_every": "save_interval save_steps checkpoint_interval checkpoint_factor checkpoint_every",
     "train.keep": "save_total_limit keep_last_n_checkpoints save_top_k keep_latest_k keep_last",
 }
@@ -81,6 +82,8 @@ SENTENCES: dict[str, str] = {
     "alpha_f": "`alpha_f` is a ratio: `train.min_lr` = alpha_f x lr",
     "accum_steps gradient_accumulation_steps grad_accum accumulate_grad_batches": "gradients are not accumulated: "
     "`train.batch_size` = batch size x accumulation steps",
+    "early_stopping early_stop target_accuracy target_loss": "write `train.stop_at`: accuracy=0.99 or loss=0.1, or "
+    "`train.patience`",
     "eval_batches eval_iters limit_val_batches": "evaluation is counted in rows: `train.eval_sequences` = batches x "
     "batch size",
     "num_train_examples train_examples": "data is drawn when needed: `train.steps_per_epoch` = examples / batch_size",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from mhsa_cli.config import custom_attention, estimate, init_file, own_file
+from mhsa_cli.config import custom_attention, early_stop, estimate, init_file, own_file
 from mhsa_cli.config.problems import clip
 from mhsa_cli.config.section import Expected, Section, SeqLen, rule
 from mhsa_cli.config.spelling import did_you_mean
@@ -68,6 +68,16 @@ def _init(value: str, info: ValidationInfo) -> str:
 
 
 InitFile = Annotated[FilePath, AfterValidator(_init), Expected("the path of a safetensors file")]
+
+
+def _goal(value: str) -> str:
+    if early_stop.read_goal(value) is None:
+        form = early_stop.meant(value)
+        raise rule("value", f"found the text `{clip(value)}`, wanted {early_stop.EXAMPLE}", form and f"write {form}")
+    return value
+
+
+StopAt = Annotated[str, AfterValidator(_goal), Expected(early_stop.EXAMPLE)]
 _DEVICES = "one of auto, cpu, mps, cuda, cuda:N"
 Device = Annotated[str, AfterValidator(_device), Expected(_DEVICES)]
 # YAML has lists; a frozen config has tuples.
@@ -245,6 +255,8 @@ class TrainConfig(Section):
     log_every: Steps | None = Field(default=None, description="steps between records; null = at most 2,000 records")
     eval_every: Steps | None = Field(default=None, description="steps between evaluations; null = once per epoch")
     eval_sequences: Rows = Field(default=512, description="rows per evaluation")
+    stop_at: StopAt | None = Field(default=None, description="end once an evaluation shows it: accuracy=0.99, loss=0.1")
+    patience: Steps | None = Field(default=None, description="end after so many evaluations without a lower loss")
     save_every: Steps | None = Field(default=None, description="steps between checkpoints; null = once per epoch")
     keep: Steps = Field(default=2, description="checkpoints kept on disk, the newest ones")
 

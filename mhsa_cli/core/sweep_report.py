@@ -132,8 +132,10 @@ def _own_scores(trials: Sequence[TrialResult]) -> list[OwnStats]:
 def _steps(trial: TrialResult, watched: int, latest: float | None = None) -> Bounds:
     """Return what is known of the steps to the goal up to the step `watched`; later, only an evaluation can show it.
 
-    `latest`: it was reached by then. A trial that diverged before its goal never reaches it.
+    `latest`: it was reached by then. A trial that diverged before its goal never reaches it; one that ended before its
+    last step was watched for less.
     """
+    watched = watched if trial.ended_by is None else min(watched, trial.watched)
     if trial.steps_to_goal is not None and trial.steps_to_goal <= watched:
         return trial.steps_to_goal, trial.steps_to_goal
     if latest is not None:

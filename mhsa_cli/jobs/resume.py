@@ -19,17 +19,19 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.own_score import resumed_scores
 from mhsa_cli.jobs.own_task import load_task
 from mhsa_cli.jobs.run_config import (
+    RULES,
     check_same_machine,
     check_same_schedule,
     check_unedited,
     differences,
+    flat,
     own_text,
     run_config,
 )
 from mhsa_cli.jobs.sweep.membership import UNREPORTED
 from mhsa_cli.jobs.train import TrainingSetup, check_room, machine, noting_failure, prepare_device
 from mhsa_cli.runs.checkpoints import Loaded
-from mhsa_cli.runs.listing import METRICS, SWEEP, dropped_records
+from mhsa_cli.runs.listing import ENDED_BY, METRICS, SWEEP, dropped_records
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
 
@@ -44,7 +46,13 @@ class ResumePoint(NamedTuple):
     def is_done(self, run: RunDir) -> bool:
         """Whether nothing is left to do. A run killed after its last step still has to write its results."""
         ended = run.read_run_json()["status"] in ("finished", "stopped")
-        return ended and self.checkpoint.step >= self.config.total_steps
+        return ended and (self.checkpoint.step >= self.config.total_steps or self.ended_by(run) is not None)
+
+    def ended_by(self, run: RunDir) -> str | None:
+        """Return the setting by which the run ended before its last step, if nothing of it is changed now."""
+        info, before, after = run.read_run_json(), flat(self.before), flat(self.config)
+        same = all(before[key] == after[key] for key in RULES)
+        return info.get(ENDED_BY) if info["status"] == "finished" and same else None
 
 
 def read_resume_point(run: RunDir, changes: list[str]) -> ResumePoint:

@@ -26,7 +26,8 @@ from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
 
 # Settings that a resume may change: the length of the training, and what is recorded.
-CHANGEABLE = {"train.epochs", "train.log_every", "train.eval_every", "train.save_every", "train.keep"}
+RULES = {"train.stop_at", "train.patience"}
+CHANGEABLE = {"train.epochs", *RULES, "train.log_every", "train.eval_every", "train.save_every", "train.keep"}
 # Compared with run.json, which knows the device behind `auto`, and the text wherever its file is now.
 ELSEWHERE = {"train.device", "train.threads", *(f"task.{field}" for field in DATA_FILES.values())}
 

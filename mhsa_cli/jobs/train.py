@@ -37,7 +37,7 @@ from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import EvalRecord, Record, SaveRecord
 from mhsa_cli.runs.heads import maps_to_dict, snapshot_to_dict
-from mhsa_cli.runs.listing import CONFIG, METRICS, SCORES, WEIGHTS, run_argument
+from mhsa_cli.runs.listing import CONFIG, ENDED_BY, METRICS, SCORES, WEIGHTS, run_argument
 from mhsa_cli.runs.metrics import record_to_dict
 from mhsa_cli.runs.names import prepare_root
 from mhsa_cli.runs.new_folder import check_disk_space
@@ -46,7 +46,7 @@ from mhsa_cli.text import quoted
 
 NUMBERS_PER_PARAMETER = 3  # a checkpoint holds a weight and two moments
 # Facts of a run's end that no longer hold once it is resumed.
-RESUMED: Mapping[str, Any] = {"status": "running", WEIGHTS: None, "final": None, "sweep": None}
+RESUMED: Mapping[str, Any] = {"status": "running", WEIGHTS: None, "final": None, "sweep": None, ENDED_BY: None}
 BLOCKS = 4 * 4096  # bytes: each of its four files may waste nearly a block of the disk
 
 
@@ -156,7 +156,7 @@ class Training:
     @property
     def stopped(self) -> bool:
         """Whether it stopped before its last step."""
-        return self.group.step < self.group.total
+        return self.group.step < self.group.total and not self.group.ended
 
     @property
     def way_on(self) -> str:
@@ -178,7 +178,8 @@ class Training:
         model = group.model(0)
         maps = measure_model(setup.config, setup.task, model, group.step)
         maps = with_own_scores(maps, setup.config, setup.task, model, setup.scores)
-        write_results(setup.run, setup.config, setup.task, model, maps, last, seconds, status)
+        by = group.ended[0][0].by if group.ended else None
+        write_results(setup.run, setup.config, setup.task, model, maps, last, seconds, status, **{ENDED_BY: by})
 
 
 def _record_failure(setup: TrainingSetup, group: Group | None, error: BaseException, seconds: float) -> None:

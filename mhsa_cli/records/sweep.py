@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from mhsa_cli.records.claims import Status
 from mhsa_cli.records.labels import Label
 from mhsa_cli.records.timeline import Interval, LossDrop
+from mhsa_cli.records.training import EndedBy
 
 # Why a trial failed: loss or gradient; out of memory; its process was killed, or crashed.
 Cause = Literal["nonfinite", "memory", "killed", "crashed"]
@@ -67,8 +68,8 @@ class TrialResult:
 
     `status` is "finished", "failed" (with `cause`), "excluded" or another, with the reason in `message`. `final_loss`
     is in nats; `steps_to_goal` is None if the goal was not reached, which its plan shows up to the step `watched`.
-    `labels` are those of its heads, empty if withheld; `formed` says when. `own_scores` are the
-    user's, by name.
+    `labels` are those of its heads, empty if withheld; `formed` says when. `own_scores` are the user's, by name.
+    `ended_by`: the setting that ended it before the last step of its plan.
     """
 
     run: str
@@ -86,6 +87,7 @@ class TrialResult:
     watched: int = 0
     formed: Formed | None = None
     own_scores: Mapping[str, OwnRange] = field(default_factory=dict)
+    ended_by: EndedBy | None = None
 
     @property
     def is_finished(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from mhsa_cli.records.timeline import SnapshotRecord
 
@@ -45,6 +46,17 @@ class SaveRecord:
     step: int
     files: Mapping[str, bytes]
     reason: str
+
+
+EndedBy = Literal["stop_at", "patience"]  # the setting of `train` that ended a run
+
+
+@dataclass(frozen=True, slots=True)
+class EndRecord:
+    """The end of a run at `step`, before the last one planned, by a setting."""
+
+    step: int
+    by: EndedBy
 
 
 Record = StepRecord | EvalRecord | EpochRecord | SaveRecord | SnapshotRecord

@@ -26,6 +26,7 @@ INIT = "init.safetensors"  # a copy of the file of initial weights
 INITIAL = "init"  # in run.json: that file and its sha256
 SWEEP = "sweep.json"
 A_SWEEP = "sweep"  # code of the error that a sweep is no run
+ENDED_BY = "ended_by"  # in run.json: the setting of `train` that ended a finished run before its last step
 WEIGHTS = "weights_sha256"  # in run.json: of the last step; in heads.json: of the model that was measured
 TRAIN_ONE = "train one: mhsa train task.name=copy"
 _LIMIT = 1 << 20

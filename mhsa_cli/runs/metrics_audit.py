@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from mhsa_cli.errors import DamageError
 from mhsa_cli.records.training import EpochRecord, EvalRecord, StepRecord
+from mhsa_cli.runs.listing import ENDED_BY
 from mhsa_cli.runs.metrics import KINDS, MetricRecord, Records, record_from_dict
 
 
@@ -97,7 +98,8 @@ class Curve:
         if status not in ("finished", "stopped") or not isinstance(step, int):
             early = newest is not None and self.rhythm is not None and newest - self.last_step >= self.rhythm.log_every
             return f"it ends at step {self.last_step}, before the checkpoint of step {newest}" if early else ""
-        gap = 0 if self.rhythm is None or status == "finished" else self.rhythm.log_every - 1
+        planned = status == "finished" and info.get(ENDED_BY) is None
+        gap = 0 if self.rhythm is None or planned else self.rhythm.log_every - 1
         if not 0 <= step - self.last_step <= gap:
             return f"it ends at step {self.last_step}, the run at step {step}"
         if self.rhythm is not None and self.epochs != step // self.rhythm.steps_per_epoch:

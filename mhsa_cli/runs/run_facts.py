@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from mhsa_cli.errors import IS, DamageError
+from mhsa_cli.records.training import EndedBy
 from mhsa_cli.runs.codec import COUNT, NUMBER, TEXT, YES_NO, ContentError, Kind, Schema, check, is_count, is_number
 
 POINT = Kind("a step and a loss", lambda v: isinstance(v, list) and len(v) == 2 and is_count(v[0]) and is_number(v[1]))
@@ -14,6 +15,7 @@ SPAN = Kind(
     "two steps, or null",
     lambda v: v is None or (isinstance(v, dict) and is_count(v.get("low")) and is_count(v.get("high"))),
 )
+RULE = Kind("stop_at or patience", lambda value: value in get_args(EndedBy))
 SETTINGS = Kind("an object", lambda value: isinstance(value, dict))
 
 RUN_FACTS: dict[str, Schema] = {
@@ -21,6 +23,7 @@ RUN_FACTS: dict[str, Schema] = {
     **dict.fromkeys(("text_sha256", "weights_sha256", "eval_rows_sha256"), TEXT),
     **dict.fromkeys(("order", "step", "total_steps", "parameters", "seed", "n_heads", "threads"), COUNT),
     **dict.fromkeys(("eval_rows", "eval_rows_seen"), COUNT),
+    "ended_by": RULE,
     "seconds": NUMBER,
     "command": [TEXT],
     "chance": {"loss": NUMBER, "accuracy": NUMBER},

@@ -58,6 +58,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "model.attention": ("mine.py:Mine",),
     "train.init": ("init.safetensors",),
     "train.device": ("auto", "cpu"),
+    "train.stop_at": ("accuracy=1", "loss=1000000"),
     "train.betas": ("[0, 0]", f"[{math.nextafter(1, 0)}, {math.nextafter(1, 0)}]"),
 }
 

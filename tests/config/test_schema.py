@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from mhsa_cli.config.early_stop import meant
 from mhsa_cli.config.schema import MAX_STEPS, Config, ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import TASK_SCHEMAS
 from tests.refusals import codes, faults
@@ -30,7 +31,7 @@ def test_the_defaults_are_the_lesson() -> None:
             "warmup_steps": 0, "min_lr": 0.0, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8,
             "grad_clip": None, "init": None, "seed": 42,
             "device": "auto", "dtype": "float32", "threads": 1, "log_every": None, "eval_every": None,
-            "eval_sequences": 512, "save_every": None, "keep": 2,
+            "eval_sequences": 512, "stop_at": None, "patience": None, "save_every": None, "keep": 2,
         },
     }  # fmt: skip
 
@@ -139,6 +140,23 @@ def test_warmup_may_last_as_long_as_the_run(warmup: int, load: Load) -> None:
 @pytest.mark.parametrize("settings", ["lr: 0.1, min_lr: 0.2, schedule: cosine", "min_lr: 0.001", "min_lr: -1"])
 def test_the_rate_of_the_last_step_is_at_most_the_peak_and_of_a_schedule(settings: str) -> None:
     assert codes(f"train: {{{settings}}}") == ["value" if "-1" in settings else "min-lr"]
+
+
+@pytest.mark.parametrize("goal", ["accuracy=0.99", "loss=0.1", "loss=1e-3", " accuracy = 1"])
+def test_a_goal_is_read_alike_from_a_file_and_the_command_line(goal: str, load: Load) -> None:
+    assert load(f"train: {{stop_at: {goal}}}").train.stop_at == goal.strip()
+    assert load("", f"stop_at={goal}").train.stop_at == goal.strip()
+    assert load(f"train: {{stop_at: {goal}}}", "stop_at=null", "patience=null").train == Config().train
+
+
+@pytest.mark.parametrize(
+    "goal", ["accuracy>=0.9", "loss<0.1", "accuracy:0.9", "accuracy=1.5", "loss=0", "loss=nan", "0.9"]
+)
+def test_what_is_no_goal_is_refused_with_the_right_form_where_it_is_known(goal: str) -> None:
+    (found,) = faults("", f"stop_at={goal}")
+    assert found.code == "value"
+    form = {"accuracy>=0.9": "accuracy=0.9", "loss<0.1": "loss=0.1", "accuracy:0.9": "accuracy=0.9"}.get(goal)
+    assert (form is None) == (meant(goal) is None) and (form is None or form in str(found.hint))
 
 
 def test_warmup_longer_than_the_run_is_refused() -> None:

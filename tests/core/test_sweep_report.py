@@ -320,3 +320,10 @@ def test_a_trial_without_a_result_is_not_counted() -> None:
     assert (first.models, first.k, first.n, first.wilson95) == (1, 1, 1, wilson(1, 1))
     assert first.steps_to_goal == Median(50, None, None, 1)
     assert (second.models, second.n, second.wilson95) == (0, 0, (0.0, 1.0))
+
+
+def test_a_trial_that_ended_early_was_watched_up_to_its_end() -> None:
+    """Whether it would have reached the goal by the step of the other is not known; of a whole run it is: not."""
+    for early, median in (({"ended_by": "patience", "watched": 30}, None), ({}, 50)):
+        group = report(HEADS[:1], [trial(0, 1, 50), trial(0, 2, None, final_accuracy=0.2, **early)], 0.9).groups[0]
+        assert (group.models, group.k, group.watched, group.steps_to_goal.estimate) == (2, 1, 90, median)

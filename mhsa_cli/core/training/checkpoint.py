@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,12 +15,14 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.training.early_stop import Waiting
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import NewerFormatError, RunError
 from mhsa_cli.records.formats import FORMAT
 
 DTYPES = (torch.float32, torch.float64)  # of weights and moments; bfloat16 training keeps them in float32
 WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+WAITING = "waiting"  # in state.json, for train.patience; older versions have none
 
 
 def unpack(files: Mapping[str, bytes], name: str) -> dict[str, Tensor]:
@@ -59,7 +62,9 @@ def digest(parameters: Mapping[str, Tensor]) -> str:
     return found.hexdigest()
 
 
-def pack(stack: Stack, slot: int, epoch_loss_sum: float, config: Mapping[str, Any]) -> dict[str, bytes]:
+def pack(
+    stack: Stack, slot: int, epoch_loss_sum: float, config: Mapping[str, Any], waiting: Waiting
+) -> dict[str, bytes]:
     """Write one model of a stack as a checkpoint's files: weights, moments, step and config."""
     weights, first, second = (stack.views(flat) for flat in (stack.weights, stack.moment1, stack.moment2))
     moments = {f"exp_avg.{name}": t[slot] for name, t in first.items()}
@@ -70,6 +75,7 @@ def pack(stack: Stack, slot: int, epoch_loss_sum: float, config: Mapping[str, An
         "seed": stack.seeds[slot],
         "epoch_loss_sum": epoch_loss_sum,
         "config": config,
+        WAITING: [waiting.step, waiting.best if math.isfinite(waiting.best) else None, waiting.evaluations],
     }
     return {
         WEIGHTS: save({name: t[slot].contiguous() for name, t in weights.items()}),
@@ -105,6 +111,15 @@ def read_state(files: Mapping[str, bytes], step: int | None = None) -> dict[str,
             expected = step if key == "step" and step is not None else "a training's value"
             raise RunError(f"the checkpoint's state.json is damaged: {key} is {state[key]!r:.40}, expected {expected}")
     return dict(state)
+
+
+def read_waiting(files: Mapping[str, bytes]) -> Waiting:
+    """Read what a training waited for at a checkpoint; of an older version it begins there. Raises: RunError."""
+    found = json.loads(files[STATE]).get(WAITING, [0, None, 0])
+    match found:
+        case [int(step), float() | int() | None as best, int(evaluations)] if min(step, evaluations) >= 0:
+            return Waiting(step, math.inf if best is None else float(best), evaluations)
+    raise RunError(f"the checkpoint's state.json is damaged: {WAITING} is {found!r:.40}")
 
 
 def copy_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], what: str) -> None:

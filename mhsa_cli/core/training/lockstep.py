@@ -15,16 +15,26 @@ from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM, build
 from mhsa_cli.core.tasks import Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
-from mhsa_cli.core.training.checkpoint import pack, restore
+from mhsa_cli.core.training.checkpoint import pack, read_waiting, restore
+from mhsa_cli.core.training.early_stop import Waiting, ended_by
 from mhsa_cli.core.training.snapshots import Snapshots, map_steps, snapshot_steps
 from mhsa_cli.core.training.stack import Stack, learning_rate, parameter_dtype, unstack
 from mhsa_cli.errors import NonFiniteError
-from mhsa_cli.records.training import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, StepRecord
+from mhsa_cli.records.training import (
+    EndedBy,
+    EndRecord,
+    EpochRecord,
+    EvalRecord,
+    FailRecord,
+    Record,
+    SaveRecord,
+    StepRecord,
+)
 
 REPORT = 16  # steps whose figures are read from the device together
 MAX_RECORDS = 2000  # step records of a run at the default log_every
 
-RunRecords = Iterator[tuple[int, Record | FailRecord]]
+RunRecords = Iterator[tuple[int, Record | FailRecord | EndRecord]]
 
 
 def build_model(
@@ -45,8 +55,9 @@ class Group:
     `resume` holds each run's checkpoint files, all of one step. A checkpoint is yielded before its step is evaluated,
     so a resume yields that evaluation again. `stop` is called after every step; True saves and ends all runs.
     `wants_save` chooses the steps of checkpoints, by default those of train.save_every. A run with a non-finite loss or
-    gradient ends with a FailRecord, after a checkpoint of its last finite weights if there are any; the others go on
-    unchanged. `scores` are the user's own, kept in the snapshots.
+    gradient ends with a FailRecord, after a checkpoint of its last finite weights if there are any, and one that has
+    reached train.stop_at or waited for train.patience with an EndRecord, after a checkpoint (`ended` holds it with the
+    model); the others go on unchanged. `scores` are the user's own, kept in the snapshots.
     """
 
     def __init__(
@@ -82,9 +93,11 @@ class Group:
         rows = [fixed_batch(task, seed, "eval", train.eval_sequences) for seed in seeds]
         self.eval_inputs = self._stacked([batch.inputs for batch in rows])
         self.eval_targets = self._stacked([batch.targets for batch in rows])
-        self.epoch_loss_sums = [0.0] * len(configs)
+        self.epoch_loss_sums, self.waiting = [0.0] * len(configs), [Waiting()] * len(configs)
+        self.ended: dict[int, tuple[EndRecord, TransformerLM]] = {}
         if resume is not None:
             self.epoch_loss_sums = [restore(self.stack, slot, files) for slot, files in enumerate(resume)]
+            self.waiting = [read_waiting(files) for files in resume]
         self.resumed = resume is not None
         self.snapshots = Snapshots(self.stack, task, scores) if watch else None
         self.map_steps, self.snapshot_steps = map_steps(self.total), snapshot_steps(self.total)
@@ -113,8 +126,8 @@ class Group:
         }
 
     def model(self, run: int) -> TransformerLM:
-        """Copy a run's current model, in eval mode."""
-        return unstack(self.stack.model, self.runs.index(run))
+        """Copy a run's current model, or that with which it ended, in eval mode."""
+        return self.ended[run][1] if run in self.ended else unstack(self.stack.model, self.runs.index(run))
 
     def _stacked(self, rows: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(rows)).to(self.device, non_blocking=True)  # (M, B, T)
@@ -130,7 +143,7 @@ class Group:
     def save(self, slot: int, reason: str) -> SaveRecord:
         """Pack the state of a slot as a checkpoint."""
         run = self.runs[slot]
-        files = pack(self.stack, slot, self.epoch_loss_sums[run], self.configs[run].to_dict())
+        files = pack(self.stack, slot, self.epoch_loss_sums[run], self.configs[run].to_dict(), self.waiting[run])
         return SaveRecord(self.step, files, reason)
 
     def _save_all(self, reason: str) -> RunRecords:
@@ -148,7 +161,9 @@ class Group:
             yield from self._save_all("start")
         elif self.step:
             # The loss sum of an epoch that was recorded before the checkpoint is 0.
+            ending = self._ending()
             yield from self._measure(epoch_ends=self._epoch_ends and any(self.epoch_loss_sums))
+            yield from self._end(ending)
         pending: list[tuple[int, Tensor, Tensor]] = []
         while self.step < self.total and self.runs:
             step, began = self.step + 1, self.clock()
@@ -173,9 +188,15 @@ class Group:
             pending = []
             if save:  # before the evaluation, so that the step is kept if that fails
                 yield from self._save_all("end" if last else "stop" if stopping else "periodic")
+            ending = {} if ends else self._ending()
+            if ending and not save:
+                yield from self._flush()  # what was scored up to a checkpoint is written before it
+                for run in ending:
+                    yield run, self.save(self.runs.index(run), "end")
             yield from self._measure(self._epoch_ends)
             if ends:
                 return
+            yield from self._end(ending)
 
     @property
     def _epoch_ends(self) -> bool:
@@ -185,12 +206,35 @@ class Group:
     def _wants_evaluation(self) -> bool:
         return self._epoch_ends or self.step % self.eval_every == 0
 
+    def _evaluated(self) -> list[EvalRecord]:
+        """Return the evaluation of every run at this step, made once."""
+        known = [self.last_eval[run] for run in self.runs]  # a resume evaluates in __init__
+        return known if all(record.step == self.step for record in known) else self.evaluate()
+
+    def _ending(self) -> dict[int, EndedBy]:
+        """Find the runs that end at this step, before the last one, with the setting by which they do."""
+        train = self.train
+        if (train.stop_at is None and train.patience is None) or not self._wants_evaluation or self.step >= self.total:
+            return {}
+        found = {run: ended_by(train, self._evaluated()[slot], self.waiting[run]) for slot, run in enumerate(self.runs)}
+        return {run: by for run, by in found.items() if by is not None}
+
+    def _end(self, ending: Mapping[int, EndedBy]) -> RunRecords:
+        """Let runs leave the stack, each with its model."""
+        for run, by in ending.items():
+            record = EndRecord(self.step, by)
+            self.ended[run] = record, self.model(run)
+            yield run, record
+        if ending:
+            self._keep([slot for slot, run in enumerate(self.runs) if run not in ending])
+
     def _measure(self, epoch_ends: bool) -> RunRecords:
         """Evaluate if due after this step, and end the epoch."""
         if self._wants_evaluation and self.runs:
-            known = [self.last_eval[run] for run in self.runs]  # a resume evaluates in __init__
-            records = known if all(record.step == self.step for record in known) else self.evaluate()
+            records = self._evaluated()
             yield from zip(self.runs, records, strict=True)
+            for run, record in zip(self.runs, records, strict=True):
+                self.waiting[run] = self.waiting[run].after(record)
         steps = self.train.steps_per_epoch
         for run in self.runs if epoch_ends else ():
             mean, record = self.epoch_loss_sums[run] / steps, self.last_eval[run]
@@ -210,11 +254,15 @@ class Group:
                 yield run, self.save(slot, "stop")
             hint = f"lower train.lr (now {self.train.lr:g}) or set train.grad_clip=1.0"
             yield run, FailRecord(self.step, f"step {step}: {self.stack.nonfinite(slot)}", hint)
-        self.runs = [self.runs[slot] for slot in finite]
-        if not finite:
+        self._keep(finite)
+
+    def _keep(self, slots: list[int]) -> None:
+        """Go on with the runs in some slots."""
+        self.runs = [self.runs[slot] for slot in slots]
+        if not slots:
             return
-        self.stack = self.stack.keep(finite)
-        self.eval_inputs, self.eval_targets = self.eval_inputs[finite], self.eval_targets[finite]
+        self.stack = self.stack.keep(slots)
+        self.eval_inputs, self.eval_targets = self.eval_inputs[slots], self.eval_targets[slots]
         if self.snapshots is not None:
             self.snapshots = Snapshots(self.stack, self.task, self.scores)
 
@@ -247,7 +295,8 @@ def records_of(group: Group) -> Iterator[Record]:
     for _, record in group.records():
         if isinstance(record, FailRecord):
             raise NonFiniteError(record.message, record.hint)
-        yield record
+        if not isinstance(record, EndRecord):
+            yield record
 
 
 def log_every(train: TrainConfig) -> int:

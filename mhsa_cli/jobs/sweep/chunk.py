@@ -7,14 +7,15 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import cpu_kind
-from mhsa_cli.core.heads.own_scores import OwnScore, own_nulls
-from mhsa_cli.core.heads.random_baseline import null_limits
+from mhsa_cli.core.heads.own_scores import Null, OwnScore, own_nulls
+from mhsa_cli.core.heads.random_baseline import Limits, null_limits
 from mhsa_cli.core.sweep_report import reached
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.lockstep import Group
@@ -31,8 +32,9 @@ from mhsa_cli.jobs.sweep.report import trial_entry
 from mhsa_cli.jobs.train import RESUMED, machine, prepare_device, saved_step, write_results
 from mhsa_cli.jobs.trained_run import measure_model
 from mhsa_cli.records.sweep import Cause, ChunkProgress
-from mhsa_cli.records.training import FailRecord, Record, SaveRecord, StepRecord
+from mhsa_cli.records.training import EndRecord, FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.runs.checkpoints import prune
+from mhsa_cli.runs.listing import ENDED_BY
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
 
@@ -189,9 +191,13 @@ class _ChunkTraining:
         group, losses = self.group, _Losses(self.chunk.number, self.group.total, self.clock, self.send)
         for number, record in group.records():
             run, journal = self.runs[number], self.journals[number]
-            journal.add(record)
-            losses.add(number, record)
-            if isinstance(record, FailRecord):
+            if not isinstance(record, EndRecord):
+                journal.add(record)
+                losses.add(number, record)
+            if isinstance(record, EndRecord):
+                self._keep_last(number)
+                self._write_results(number, self.clock.share, **{ENDED_BY: record.by})
+            elif isinstance(record, FailRecord):
                 journal.keep(run)
                 entry = _failure_entry(self.chunk.trials[number], record.message, "nonfinite")
                 entry["reached"] = reached(journal.metrics, self.chunk.goal)
@@ -205,28 +211,39 @@ class _ChunkTraining:
 
     def write(self) -> None:
         """Write all checkpoints, then all results; after a stop only checkpoints."""
-        group, trained, seconds, began = self.group, self.clock.seconds, self.clock.share, time.monotonic()
-        ended = group.step == group.total
-        for number in group.runs:
-            run = self.runs[number]
-            self.journals[number].keep(run, 1 if ended else KEPT)
-            if ended:
-                prune(run.path, 1)
-            else:
-                run.update(status="stopped", step=group.step, seconds=seconds)
-        if not ended or not group.runs:
+        group, seconds = self.group, self.clock.share
+        if group.step < group.total:
+            for number in group.runs:
+                self.journals[number].keep(self.runs[number], KEPT)
+                self.runs[number].update(status="stopped", step=group.step, seconds=seconds)
             return
-        limits = null_limits(group.model(group.runs[0]), group.task)  # the same for all trials of a shape
-        nulls = own_nulls(group.model(group.runs[0]), group.task, group.scores)
-        for count, number in enumerate(group.runs, 1):
-            trial, model, last = self.chunk.trials[number], group.model(number), group.last_eval[number]
-            maps = measure_model(trial.config, group.task, model, group.step, limits)
-            maps = with_own_scores(maps, trial.config, group.task, model, group.scores, nulls)
-            journal = self.journals[number]
-            entry = trial_entry(trial, journal.metrics, journal.snapshots, maps, self.chunk.goal)
-            run, status = self.runs[number], "finished"
-            write_results(run, trial.config, group.task, model, maps, last, seconds, status, sweep=entry)
+        for number in group.runs:
+            self._keep_last(number)
+        trained, began = self.clock.seconds, time.monotonic()
+        for count, number in enumerate(group.runs, len(group.ended) + 1):
+            self._write_results(number, seconds)
             self.send(ChunkProgress(self.chunk.number, group.step, (), trained, count, time.monotonic() - began))
+
+    def _keep_last(self, number: int) -> None:
+        """Write what is left of a trial, and keep its last checkpoint alone."""
+        self.journals[number].keep(self.runs[number], 1)
+        prune(self.runs[number].path, 1)
+
+    def _write_results(self, number: int, seconds: float, **more: Any) -> None:
+        """Measure the heads of a trial that has ended, and write its results."""
+        group, trial, journal = self.group, self.chunk.trials[number], self.journals[number]
+        model, last = group.model(number), group.last_eval[number]
+        limits, nulls = self._untrained
+        maps = measure_model(trial.config, group.task, model, group.step, limits)
+        maps = with_own_scores(maps, trial.config, group.task, model, group.scores, nulls)
+        more["sweep"] = trial_entry(trial, journal.metrics, journal.snapshots, maps, self.chunk.goal)
+        write_results(self.runs[number], trial.config, group.task, model, maps, last, seconds, "finished", **more)
+
+    @cached_property
+    def _untrained(self) -> tuple[Limits, dict[str, Null]]:
+        """What untrained heads reach, the same for all trials of a shape."""
+        model = self.group.model(next(iter([*self.group.ended, *self.group.runs])))
+        return null_limits(model, self.group.task), own_nulls(model, self.group.task, self.group.scores)
 
 
 class _Losses:

@@ -25,7 +25,7 @@ from mhsa_cli.records.timeline import Interval, SnapshotRecord
 from mhsa_cli.records.training import StepRecord
 from mhsa_cli.runs.codec import MALFORMED, ContentError, describe_malformed, from_plain, plain
 from mhsa_cli.runs.heads import snapshots_from_lines
-from mhsa_cli.runs.listing import METRICS, RUN, SCORES, WEIGHTS
+from mhsa_cli.runs.listing import ENDED_BY, METRICS, RUN, SCORES, WEIGHTS
 from mhsa_cli.runs.metrics import MetricRecord, records_of
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import DONE, SweepDir
@@ -184,7 +184,10 @@ def read_report(
                 message=result.get("message") or "",
                 cause=result.get("cause"),
                 weights_sha256=weights,
-                watched=last_watched(trial.config.total_steps, log_every(train)),
+                watched=last_watched(
+                    info["step"] if info.get(ENDED_BY) else trial.config.total_steps, log_every(train)
+                ),
+                ended_by=info.get(ENDED_BY),
                 formed=formation,
                 own_scores=own,
             )
@@ -196,5 +199,11 @@ def read_report(
         for (torch, cpu), count in machines.items()
         if (torch, cpu) != here
     ]
+    early = sum(result.ended_by is not None for result in results)
+    if early:
+        total = plural(len(results), "trial")
+        notes.append(
+            f"{early} of {total} ended early by train.stop_at or train.patience: final figures are of that step"
+        )
     cells = [cell["overrides"] for cell in plan["cells"]]
     return SweepResults(report(cells, results, plan["goal"]), curves, notes)
