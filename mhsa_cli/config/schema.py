@@ -17,6 +17,7 @@ Norm = Literal["none", "layernorm", "rmsnorm"]
 Mlp = Literal["gelu", "relu", "swiglu"]
 RopeLayout = Literal["interleaved", "half"]
 Schedule = Literal["constant", "cosine", "linear"]
+BatchStream = Literal["seekable", "sequential"]
 DType = Literal["float32", "float64", "bfloat16"]
 # Each positional scheme with the method of core.model.positions.Positions that it overrides.
 SCHEMES = {"learned": "embed", "sinusoidal": "embed", "rope": "rotate", "alibi": "bias", "none": ""}
@@ -235,6 +236,9 @@ class TrainConfig(Section):
     epochs: Count = Field(default=3, description="0 = save the untrained model")
     steps_per_epoch: Steps = Field(default=120, description="optimizer steps per epoch")
     batch_size: Rows = Field(default=16, description="rows per step")
+    batch_stream: BatchStream = Field(
+        default="seekable", description="seekable | sequential: one generator draws every batch in turn"
+    )
     lr: Annotated[float, Field(gt=0, le=1e4)] = Field(default=5e-3, description="peak learning rate of Adam")
     schedule: Schedule = Field(default="constant", description="constant | cosine | linear: decay of lr after warm-up")
     warmup_steps: Count = Field(default=0, description="steps until lr reaches its peak")
@@ -289,6 +293,11 @@ class TrainConfig(Section):
             message = f"`train.min_lr` ({value:g}) is where a schedule ends, `train.schedule` is constant"
             raise rule("min-lr", message, "write schedule: cosine, or linear", at=("min_lr", "schedule"))
         return value
+
+    @property
+    def sequential(self) -> bool:
+        """Whether one generator draws every batch in turn."""
+        return self.batch_stream == "sequential"
 
     @field_validator("dtype")
     @classmethod

@@ -11,7 +11,7 @@ from mhsa_cli.config.schema import SCHEMES, Config
 from mhsa_cli.config.task_changes import changed_tasks
 from mhsa_cli.core.evaluation import evaluate, with_longer_rows
 from mhsa_cli.core.model.transformer import TransformerLM
-from mhsa_cli.core.tasks import Batch, Task, fixed_batch
+from mhsa_cli.core.tasks import Batch, Task, TrainBatches, fixed_batch
 from mhsa_cli.core.training.overlap import rows_seen
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.own_task import load_task
@@ -52,7 +52,8 @@ def evaluate_trained(
         _check_length(settings, made, model, config)
         tasks.append((settings, made))
     batches: list[Batch] = [fixed_batch(each, seed, "eval", n) for _, each in tasks]
-    seen = rows_seen(task, train.seed, at, train.batch_size, [batch.inputs for batch in batches])
+    trained = TrainBatches(task, train.seed, train.batch_size, train.sequential)
+    seen = rows_seen(trained, at, [batch.inputs for batch in batches])
     longest = max(each.seq_len for _, each in tasks)
     longer = model if longest <= model.max_seq_len else with_longer_rows(model, config, task, longest)
     results = [

@@ -69,8 +69,8 @@ def _tell_which(name: str) -> None:
 
 def check_overlap(task: OwnTask, config: Config) -> None:
     """Refuse held-out rows that the first training rows have too; note it where none are held out."""
-    train = config.train
-    shared, n = shared_rows(task, train.seed, train.batch_size, train.eval_sequences), train.eval_sequences
+    train, n = config.train, config.train.eval_sequences
+    shared = shared_rows(task, train.seed, train.batch_size, n, train.sequential)
     if shared and task.holds_back:
         message = f"{escape(task.file)}: {shared} of {n} rows of held_out are also rows of sample"
         raise UsageError(message, "split the rows once, as by a rule on their content")
@@ -111,7 +111,14 @@ def task_digests(configs: Sequence[Config]) -> dict[str, str]:
     """Map the names of a new sweep's own tasks to the sha256 of their files; each is built once. Raises: UsageError."""
     own = [config for config in configs if isinstance(config.task, OwnTaskConfig)]
     asked = {
-        (str(one.task), one.model.causal, one.train.seed, one.train.batch_size, one.train.eval_sequences): one
+        (
+            str(one.task),
+            one.model.causal,
+            one.train.seed,
+            one.train.batch_stream,
+            one.train.batch_size,
+            one.train.eval_sequences,
+        ): one
         for one in own
     }
     for config in asked.values():  # what the checks depend on

@@ -93,7 +93,7 @@ def measure_model(
     custom = model.custom
     if custom is not None and not custom.findings.has_weights:
         return HeadMaps(step, task.name, [], [], [], f"{custom.attention.name}: {custom.findings.reason}")
-    seed, training = config.train.seed, (step, config.train.batch_size)
+    seed, training = config.train.seed, (step, config.train.batch_size, config.train.sequential)
     report = head_report(model, task, seed, limits, training, more)
     return replace(head_maps(model, task, seed, step), report=report, origin=config.origin)
 

@@ -58,7 +58,9 @@ def first_words(claims: Sequence[Claim]) -> str:
 def main() -> None:
     """Print a table, and of several seeds in how many the headline names an induction circuit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("configs", nargs="*", metavar="CONFIG", default=sorted(map(str, (ROOT / "configs").glob("*"))))
+    parser.add_argument(
+        "configs", nargs="*", metavar="CONFIG", default=sorted(map(str, (ROOT / "configs").glob("*.yaml")))
+    )
     parser.add_argument("--seeds", type=int, metavar="N")
     given = parser.parse_args()
     print("| config | seed | accuracy | labels | part kept | headline |\n|---|---|---|---|---|---|")

@@ -55,7 +55,9 @@ def measure(path: str, seeds: range) -> str:
 def main() -> None:
     """Print a line for every config and kind of kernels."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("configs", nargs="*", metavar="CONFIG", default=sorted(map(str, (ROOT / "configs").glob("*"))))
+    parser.add_argument(
+        "configs", nargs="*", metavar="CONFIG", default=sorted(map(str, (ROOT / "configs").glob("*.yaml")))
+    )
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_ready_config_is_a_recipe_with_a_sentence() -> None:
     found = recipes()
-    assert {path.name for path in found.values()} == {path.name for path in (ROOT / "configs").glob("*.*")}
+    assert {path.name for path in found.values()} == {path.name for path in (ROOT / "configs").glob("*.yaml")}
     for name, path in found.items():
         told = summary(path)
         assert 10 < len(told) <= 120 and path.read_text(encoding="utf-8").startswith(f"# {told}."), name

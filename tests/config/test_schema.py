@@ -27,9 +27,9 @@ def test_the_defaults_are_the_lesson() -> None:
             "init_std": None, "dropout": 0.0, "max_seq_len": None, "tie_embeddings": False,
         },
         "train": {
-            "epochs": 3, "steps_per_epoch": 120, "batch_size": 16, "lr": 0.005, "schedule": "constant",
-            "warmup_steps": 0, "min_lr": 0.0, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8,
-            "grad_clip": None, "init": None, "seed": 42,
+            "epochs": 3, "steps_per_epoch": 120, "batch_size": 16, "batch_stream": "seekable", "lr": 0.005,
+            "schedule": "constant", "warmup_steps": 0, "min_lr": 0.0, "weight_decay": 0.0, "betas": [0.9, 0.999],
+            "eps": 1e-8, "grad_clip": None, "init": None, "seed": 42,
             "device": "auto", "dtype": "float32", "threads": 1, "log_every": None, "eval_every": None,
             "eval_sequences": 512, "stop_at": None, "patience": None, "save_every": None, "keep": 2,
         },

@@ -10,7 +10,7 @@ from mhsa_cli.config.schema import Config, TrainConfig
 from mhsa_cli.config.tasks import DATA_FILES
 from mhsa_cli.core.evaluation import evaluate, with_longer_rows
 from mhsa_cli.core.statistics import wilson
-from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, build_task, fixed_batch
+from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, build_task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.overlap import rows_seen
@@ -111,8 +111,9 @@ def test_rows_of_training_are_counted_set_by_set() -> None:
     sets = [fixed_batch(task, seed, "eval", n).inputs for n in (40, 9)]
     wanted = [sum(tuple(row) in trained for row in ids.tolist()) for ids in sets]
     longer = torch.zeros(6, 8, dtype=torch.int64)
-    assert rows_seen(task, seed, steps, size, [*sets, longer]) == [*wanted, 0] and 0 < wanted[0] < 40
-    assert rows_seen(task, seed, 0, size, sets) == [0, 0]
+    batches = TrainBatches(task, seed, size)
+    assert rows_seen(batches, steps, [*sets, longer]) == [*wanted, 0] and 0 < wanted[0] < 40
+    assert rows_seen(batches, 0, sets) == [0, 0]
 
 
 def _drawn(task: Task, seed: int, index: int, size: int) -> list[list[int]]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import nn
 
 from mhsa_cli.config.load import load_config
+from mhsa_cli.config.recipes import FOLDER
 from mhsa_cli.config.schema import Config
-from mhsa_cli.core.tasks import Batch, build_task
+from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.training.init_weights import load_initial
 from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.records.training import EpochRecord, StepRecord
 
@@ -26,18 +30,6 @@ STEP_LOSSES = {
 }
 
 
-class LessonBatches:
-    """The lesson's rows: one generator for all of them, seeded 42."""
-
-    def __init__(self) -> None:
-        generator = torch.Generator().manual_seed(42)
-        self.ids = [torch.randint(0, 64, (16, 1), generator=generator) for _ in range(360)]
-
-    def __getitem__(self, step: int) -> Batch:
-        ids = self.ids[step - 1].expand(16, 12).contiguous()
-        return Batch(ids, ids)
-
-
 def epochs(config: Config) -> list[EpochRecord]:
     """Train; give the epochs."""
     records = records_of(Group([config], build_task(config.task), CPU, watch=False))
@@ -53,24 +45,49 @@ def lesson_layers() -> tuple[nn.Embedding, nn.Linear, nn.Linear, nn.Linear]:
     return embedding, nn.Linear(32, 96), nn.Linear(32, 32), nn.Linear(32, 64)
 
 
-def test_the_lessons_weights_and_data_give_its_digits() -> None:
-    config = load_config(None)
-    task = build_task(config.task)
-    model = build_model(config, task)
+def by_hand() -> list[float]:
+    """Train the lesson's model in a loop of plain torch; the loss of every step."""
+    embedding, qkv, out, head = layers = nn.ModuleList(lesson_layers())
+    rate = 10000 ** (-torch.arange(0, 32, 2) / 32)
+    angle = torch.arange(12)[:, None] * rate
+    table = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
+    generator, optimizer, losses = torch.Generator().manual_seed(42), torch.optim.Adam(layers.parameters(), lr=5e-3), []
+    for _ in range(360):
+        row = torch.randint(0, 64, (16, 1), generator=generator).expand(16, 13)
+        q, k, v = (t.view(16, 12, 4, 8).transpose(1, 2) for t in qkv(embedding(row[:, :-1]) + table).chunk(3, -1))
+        scores = (q @ k.transpose(-2, -1) / 8**0.5).masked_fill(torch.ones(12, 12).triu(1).bool(), -torch.inf)
+        y = out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        loss = F.cross_entropy(head(y).flatten(0, 1), row[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_the_recipe_begins_with_the_lessons_weights() -> None:
     embedding, qkv, out, head = lesson_layers()
-    block = model.blocks[0].attn
-    pairs = [(model.tok_emb, embedding), (block.qkv_proj, qkv), (block.out_proj, out), (model.lm_head, head)]
-    for ours, theirs in pairs:
-        ours.load_state_dict(theirs.state_dict())
-    group = Group([config], task, CPU, models=[model])
-    group.batches = [LessonBatches()]  # type: ignore[list-item]
-    records = list(records_of(group))
+    found = load_file(FOLDER / "lesson.safetensors")
+    names = {"tok_emb": embedding, "blocks.0.attn.qkv_proj": qkv, "blocks.0.attn.out_proj": out, "lm_head": head}
+    drawn = {f"{at}.{leaf}": tensor for at, part in names.items() for leaf, tensor in part.state_dict().items()}
+    assert found.keys() == drawn.keys()
+    assert all(torch.allclose(found[name], tensor, atol=1e-6) for name, tensor in drawn.items())
+
+
+def test_the_recipe_gives_the_lessons_digits() -> None:
+    config = load_config("lesson")
+    assert config.train.init == "lesson.safetensors" and config.train.sequential
+    task = build_task(config.task)
+    model = build_model(config, task, seed=7)
+    load_initial(model, config, load_file(FOLDER / "lesson.safetensors"), "lesson.safetensors")
+    records = list(records_of(Group([config], task, CPU, models=[model])))
     losses = {r.step: r.loss for r in records if isinstance(r, StepRecord)}
     assert {step: losses[step] for step in STEP_LOSSES} == pytest.approx(STEP_LOSSES, abs=2e-3)
     means = [r.loss for r in records if isinstance(r, EpochRecord)]
     assert means == pytest.approx([2.8808, 0.0501, 0.0036], abs=2e-3)
     assert min(s for s in losses if losses[s] < 1.0) == 94
     assert min(s for s in losses if losses[s] < 0.1) == 130
+    assert list(losses.values()) == pytest.approx(by_hand(), abs=2e-3)
 
 
 def test_it_has_the_lessons_8384_parameters_for_every_head_count() -> None:

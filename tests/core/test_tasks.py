@@ -286,6 +286,18 @@ def test_batches_are_a_pure_function_of_seed_and_step(period_per: str) -> None:
     assert len({len(set(rows[step][0].tolist())) for step in range(1, BLOCK)}) == 3  # also within what is drawn at once
 
 
+def test_sequential_batches_are_those_of_one_generator() -> None:
+    task, generator = TASKS["copy"](vocab_size=30, seq_len=8), torch.Generator().manual_seed(7)
+    wanted = {step: task.sample(generator, 5) for step in range(1, 40)}
+    batches = TrainBatches(task, 7, 5, sequential=True)
+    for step in (1, 2, 3, 3, 39, 1, 17, 18, 2):  # as a resume asks, too
+        assert all(torch.equal(*pair) for pair in zip(batches[step], wanted[step], strict=True)), step
+    for sequential in (True, False):
+        every = TrainBatches(task, 7, 5, sequential)
+        rows = torch.cat(list(TrainBatches(task, 7, 5, sequential).inputs(39)))
+        assert torch.equal(rows, torch.cat([every[step].inputs for step in range(1, 40)]))
+
+
 def test_evaluation_rows_are_another_stream_than_training() -> None:
     task = TASKS["copy"](vocab_size=60, seq_len=12)
     fixed = fixed_batch(task, 7, "eval", 5).inputs

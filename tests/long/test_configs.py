@@ -10,6 +10,7 @@ import torch
 
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.training.lockstep import Group, records_of
+from mhsa_cli.jobs.initial import first_model
 from mhsa_cli.jobs.own_task import make_task
 from mhsa_cli.records.training import EpochRecord
 
@@ -27,7 +28,10 @@ def test_a_ready_config_gives_its_measured_result(path: Path) -> None:
         said = {int(n) - 1: float(loss) for loss, n in re.findall(r"([\d.]+) after epoch (\d+)", text)}
     assert said, "the first lines name the measured loss"
     epochs: list[EpochRecord] = []
-    for record in records_of(Group([config], make_task(config), torch.device("cpu"), watch=False)):
+    task = make_task(config)
+    model = first_model(config, task)
+    group = Group([config], task, torch.device("cpu"), models=None if model is None else [model], watch=False)
+    for record in records_of(group):
         epochs += [record] if isinstance(record, EpochRecord) else []
         if len(epochs) > max(said):  # nothing is said about what comes later
             break

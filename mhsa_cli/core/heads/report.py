@@ -48,13 +48,14 @@ def head_report(
     task: Task,
     seed: int,
     limits: Limits | None = None,
-    training: tuple[int, int] | None = None,
+    training: tuple[int, int] | tuple[int, int, bool] | None = None,
     more: bool = False,
 ) -> HeadReport:
     """Score, ablate and label every head on held-out rows; the model does not change.
 
     What could not be measured is None, and the verdict says why. `limits` are the `null_limits` of this shape and task,
-    measured by default; `training` is its number of steps and the batch size, by which rows seen in training are known.
+    measured by default; `training` is its number of steps, the batch size and whether batches
+    are sequential, by which rows seen in training are known.
     `more` also measures what takes long: Shapley values of more than 10 heads, and the paths between all heads.
     """
     unscored = [HeadScore(*address, scores={}) for address in model.heads]
@@ -63,7 +64,10 @@ def head_report(
     probe = build_probe(model, task, seed)
     if probe is None:
         return _unmeasured(unscored, "rows too long", seq_len=task.seq_len)
-    seen = None if training is None else seen_in_training(task, seed, *training, len(probe.ids), "probe")
+    seen = None
+    if training is not None:
+        steps, batch_size, *more_facts = training
+        seen = seen_in_training(task, seed, steps, batch_size, len(probe.ids), "probe", *more_facts)
     if model.custom is not None:
         return _custom_report(model, task, probe, seed, seen, limits)
     ablator = Ablator(model, probe.batch)

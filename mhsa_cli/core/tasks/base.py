@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -162,29 +162,50 @@ def stream_generator(seed: int, stream: str, index: int) -> Generator:
 
 
 class TrainBatches:
-    """The training batches of one seed: `batches[step]`, steps from 1, a pure function of (seed, step)."""
+    """The training batches of one seed: `batches[step]`, steps from 1, a pure function of (seed, step).
 
-    def __init__(self, task: Task, seed: int, batch_size: int) -> None:
+    With `sequential` one generator of this seed draws every batch in turn, as in a loop written by hand; a step is
+    found by drawing those before it. Else the steps of each block have a generator of their own.
+    """
+
+    def __init__(self, task: Task, seed: int, batch_size: int, sequential: bool = False) -> None:
         self.task, self.seed, self.batch_size = task, seed, batch_size
+        self.steps = 1 if sequential else BLOCK  # drawn together
+        self._generator = torch.Generator() if sequential else None
         self._index = -1
         self._block: Batch | None = None
 
     def __getitem__(self, step: int) -> Batch:
-        index, offset = divmod(step - 1, BLOCK)
+        index, offset = divmod(step - 1, self.steps)
         if self._block is None or index != self._index:
-            self._block = train_rows(self.task, self.seed, index, self.batch_size)
+            self._block = self._draw(index)
             self._index = index
         rows = slice(offset * self.batch_size, (offset + 1) * self.batch_size)
         return Batch(self._block.inputs[rows], self._block.targets[rows])
 
+    def _draw(self, index: int) -> Batch:
+        """Draw the steps of a block."""
+        if self._generator is None:
+            return self._drawn(stream_generator(self.seed, "train", index))
+        if index <= self._index or self._index < 0:
+            self._generator.manual_seed(self.seed)
+            self._index = -1
+        for _ in range(self._index + 1, index):
+            self.task.sample(self._generator, self.batch_size)
+        return self._drawn(self._generator)
 
-def train_rows(task: Task, seed: int, index: int, batch_size: int) -> Batch:
-    """Draw the rows of training block number `index`: those of its BLOCK batches, one after the other."""
-    generator = stream_generator(seed, "train", index)
-    if not task.per_batch:
-        return task.draw(BLOCK * batch_size, generator)
-    inputs, targets = zip(*(task.draw(batch_size, generator) for _ in range(BLOCK)), strict=True)
-    return Batch(torch.cat(inputs), torch.cat(targets))
+    def _drawn(self, generator: Generator) -> Batch:
+        if not self.task.per_batch:
+            return self.task.draw(self.steps * self.batch_size, generator)
+        inputs, targets = zip(*(self.task.draw(self.batch_size, generator) for _ in range(self.steps)), strict=True)
+        return Batch(torch.cat(inputs), torch.cat(targets))
+
+    def inputs(self, steps: int) -> Iterator[Tensor]:
+        """Yield the inputs of the first `steps` steps, (rows, T), in blocks."""
+        for first in range(1, steps + 1, self.steps):
+            _ = self[first]
+            assert self._block is not None
+            yield self._block.inputs[: (steps - first + 1) * self.batch_size]
 
 
 def fixed_batch(task: Task, seed: int, stream: str, n: int) -> Batch:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.tasks.base import BLOCK, Task, TrainBatches, fixed_batch, train_rows
+from mhsa_cli.core.tasks.base import BLOCK, Task, TrainBatches, fixed_batch
 from mhsa_cli.core.training.checkpoint import tensor_bytes
 
 MAX_ROWS = 1_000_000  # training rows drawn again to count; the count is None beyond
@@ -29,36 +29,39 @@ def rows_sha256(task: Task, seed: int, n: int) -> str:
     return found.hexdigest()
 
 
-def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int, stream: str = "eval") -> int | None:
-    """Count the n held-out rows of a stream that also occur in `steps` training batches.
+def seen_in_training(
+    task: Task, seed: int, steps: int, batch_size: int, n: int, stream: str = "eval", sequential: bool = False
+) -> int | None:
+    """Count the n held-out rows of a stream that also occur in `steps` training batches, by drawing those again.
 
     None where the held-out rows are other data, or there are too many rows.
     """
-    return rows_seen(task, seed, steps, batch_size, [fixed_batch(task, seed, stream, n).inputs])[0]
+    batches = TrainBatches(task, seed, batch_size, sequential)
+    return rows_seen(batches, steps, [fixed_batch(task, seed, stream, n).inputs])[0]
 
 
-def rows_seen(task: Task, seed: int, steps: int, batch_size: int, sets: Sequence[Tensor]) -> list[int | None]:
-    """Count the rows of each set (N, T) that occur in `steps` training batches, by drawing those again.
+def rows_seen(batches: TrainBatches, steps: int, sets: Sequence[Tensor]) -> list[int | None]:
+    """Count the rows of each set (N, T) that occur in the first `steps` training batches, by drawing those again.
 
     None where the held-out rows are other data, or there are too many rows. Rows of another length never occur.
     """
-    if task.holds_back:
+    if batches.task.holds_back:
         return [None] * len(sets)
-    wanted = [row_keys(ids).tolist() if ids.size(1) == task.seq_len else [] for ids in sets]
+    wanted = [row_keys(ids).tolist() if ids.size(1) == batches.task.seq_len else [] for ids in sets]
     missing = {key for keys in wanted for key in keys}
-    for index in range(-(-steps // BLOCK) if missing else 0):
-        if index * BLOCK * batch_size > MAX_ROWS:
+    drawn = 0
+    for rows in batches.inputs(steps) if missing else ():
+        if drawn > MAX_ROWS:
             return [None] * len(sets)
-        rows = train_rows(task, seed, index, batch_size).inputs
-        missing.difference_update(row_keys(rows[: (steps - index * BLOCK) * batch_size]).tolist())
+        drawn += len(rows)
+        missing.difference_update(row_keys(rows).tolist())
         if not missing:
             break
     return [sum(key not in missing for key in keys) for keys in wanted]
 
 
-def shared_rows(task: Task, seed: int, batch_size: int, n: int) -> int:
+def shared_rows(task: Task, seed: int, batch_size: int, n: int, sequential: bool = False) -> int:
     """Count the n evaluation rows that are also among the rows of the first training steps."""
-    trained = TrainBatches(task, seed, batch_size)
-    first = torch.cat([trained[step].inputs for step in range(1, BLOCK + 1)])
+    first = torch.cat(list(TrainBatches(task, seed, batch_size, sequential).inputs(BLOCK)))
     wanted = row_keys(fixed_batch(task, seed, "eval", n).inputs)
     return int(torch.isin(wanted, row_keys(first)).sum())

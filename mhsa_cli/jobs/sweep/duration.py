@@ -111,7 +111,7 @@ def _measure(config: Config, size: int, seconds: float) -> _Cost:
     middle = time.perf_counter()
     train, total = config.train, config.total_steps
     measure_model(config, task, model, total, limits)
-    seen_in_training(task, train.seed, total, train.batch_size, train.eval_sequences)
+    seen_in_training(task, train.seed, total, train.batch_size, train.eval_sequences, sequential=train.sequential)
     rows_sha256(task, train.seed, train.eval_sequences)
     end = time.perf_counter()
     return _Cost(training / models, middle - began, end - middle + SAVING)

@@ -70,6 +70,7 @@ TRAIN: dict[str, tuple[Any, ...]] = {
     "epochs": ("int", 0, MOST),
     "steps_per_epoch": ("int", 1, MOST),
     "batch_size": ("int", 1, 2**20),
+    "batch_stream": ("word", "seekable", "sequential"),
     "lr": ("float", 5e-324, 1e4),
     "schedule": ("word", "constant", "cosine", "linear"),
     "warmup_steps": ("int", 0, MOST),
@@ -86,6 +87,8 @@ TRAIN: dict[str, tuple[Any, ...]] = {
     "log_every": ("int?", 1, MOST),
     "eval_every": ("int?", 1, MOST),
     "eval_sequences": ("int", 1, 2**20),
+    "stop_at": ("goal?",),
+    "patience": ("int?", 1, MOST),
     "save_every": ("int?", 1, MOST),
     "keep": ("int", 1, MOST),
 }
@@ -100,10 +103,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "max_seq_len": None, "tie_embeddings": False,
     },
     "train": {
-        "epochs": 3, "steps_per_epoch": 120, "batch_size": 16, "lr": 0.005, "schedule": "constant", "warmup_steps": 0,
-        "min_lr": 0.0, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8, "grad_clip": None, "init": None,
-        "seed": 42, "device": "auto", "dtype": "float32", "threads": 1, "log_every": None, "eval_every": None,
-        "eval_sequences": 512,
+        "epochs": 3, "steps_per_epoch": 120, "batch_size": 16, "batch_stream": "seekable", "lr": 0.005,
+        "schedule": "constant", "warmup_steps": 0, "min_lr": 0.0, "weight_decay": 0.0, "betas": [0.9, 0.999],
+        "eps": 1e-8, "grad_clip": None, "init": None, "seed": 42, "device": "auto", "dtype": "float32", "threads": 1,
+        "log_every": None, "eval_every": None, "eval_sequences": 512, "stop_at": None, "patience": None,
         "save_every": None, "keep": 2,
     },
 }  # fmt: skip
@@ -234,10 +237,21 @@ def fits(value: Any, kind: str, *limits: Any) -> bool:
         return isinstance(value, str) and bool(re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?", value, re.A))
     if kind == "path":
         return isinstance(value, str) and value != "" and not re.search("[\0-\x1f\x7f]", value)
+    if kind == "goal":
+        goal = re.fullmatch(r"\s*(accuracy|loss)\s*=\s*([^\s=<>:]\S*)\s*", value) if isinstance(value, str) else None
+        return goal is not None and _reached(goal[1], goal[2])
     if kind == "betas":
         return isinstance(value, list) and len(value) == 2 and all(fits(v, "float", 0, 1) and v < 1 for v in value)
     number = (int,) if kind == "int" else (int, float)
     return isinstance(value, number) and not isinstance(value, bool) and bool(limits[0] <= value <= limits[1])
+
+
+def _reached(measure: str, number: str) -> bool:
+    try:
+        value = float(number)
+    except ValueError:
+        return False
+    return 0 < value < math.inf and (measure == "loss" or value <= 1)
 
 
 def unlawful(task: dict[str, Any], model: dict[str, Any], train: dict[str, Any]) -> Iterator[str]:
