@@ -6,12 +6,16 @@ from mhsa_cli.config.tasks import TASK_SCHEMAS
 
 # A small value for each setting that a task may have without a default, and for its sizes.
 SMALL = {"vocab_size": "4", "seq_len": "4", "path": "text.txt", "rows": "rows.txt"}
+IDS = ("rows", "vocab_size")  # null is the small one
 
 
 def small_task(name: str) -> list[str]:
     """List the settings of a small task, so small that the least of nearly every other setting fits with them."""
     fields = TASK_SCHEMAS[name].model_fields
-    return [f"task.name={name}", *(f"task.{key}={value}" for key, value in SMALL.items() if key in fields)]
+    return [
+        f"task.name={name}",
+        *(f"task.{key}={value}" for key, value in SMALL.items() if key in fields and (name, key) != IDS),
+    ]
 
 
 def later_wins(*settings: str) -> list[str]:

@@ -65,7 +65,7 @@ class Estimate:
 
 def estimate(task: Any, model: Any, train: Any) -> Estimate:
     """Estimate the memory of a training step: weights, gradient, two moments, activations, and one-byte masks."""
-    vocab_size = getattr(task, "vocab_size", 256)  # a text's alphabet is small
+    vocab_size = getattr(task, "vocab_size", None) or 256  # a text's alphabet is small
     item = 8 if train.dtype == "float64" else 4
     count = _count(task, model, vocab_size)
     rows = train.batch_size * task.seq_len

@@ -177,6 +177,9 @@ class Rows(Section):
     rows: Annotated[FilePath, Expected("the path of a file of rows")] = Field(
         description="lines `input -> target`, or JSON lines, or CSV"
     )
+    vocab_size: VocabSize | None = Field(
+        default=None, description="tokens are ids below this number; null = any tokens, numbered by the file"
+    )
     seq_len: SeqLen = Field(description="tokens in a row [default: those of the longest]")
     eval_fraction: EvalFraction = Field(default=0.1, description="held-out part of the different rows")
 

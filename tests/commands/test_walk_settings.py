@@ -36,7 +36,8 @@ BASE = [
 PROMPT = {"text": "t"}
 # Allowed by itself, maybe refused beside the others: then exit 2 for every command, and the setting is named.
 APART = ("* task.vocab_size least", "* task.seq_len least", " model.max_seq_len least")
-TOO_LITTLE = "text task.eval_fraction least"  # of this text, which is known when it is read
+# Of this text, and of the ids of these rows, which are known when they are read.
+TOO_LITTLE = ("text task.eval_fraction least", "rows task.vocab_size least")
 # The greatest of these costs time or memory, or does not fit with this base: the config is only shown.
 DEAR = ("task.*", "model.d_model", "model.n_heads", "model.d_head", "model.n_kv_heads", "model.n_layers", "model.d_mlp",
         "model.max_seq_len", "train.epochs", "train.steps_per_epoch", "train.batch_size", "train.eval_sequences",
@@ -72,7 +73,7 @@ class Case:
     def is_alone(self) -> bool:
         """Whether it is refused or only shown, where it can be told without the files it names."""
         name = f"{self.task} {self.key} {self.which}"
-        if name == TOO_LITTLE or (self.which == "most" and any(fnmatch.fnmatch(self.key, one) for one in DEAR)):
+        if name in TOO_LITTLE or (self.which == "most" and any(fnmatch.fnmatch(self.key, one) for one in DEAR)):
             return True
         return any(fnmatch.fnmatch(name, one) for one in APART) and not fits(self.task, self.chosen)
 

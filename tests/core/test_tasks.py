@@ -18,9 +18,12 @@ import torch
 from torch import Generator
 
 from mhsa_cli.config.load import load_config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import TASK_SCHEMAS, PrefixTask
+from mhsa_cli.core.heads.probe import build_probe
 from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, build_task, example, fixed_batch
 from mhsa_cli.core.tasks.base import BLOCK, counted_chance, stream_generator
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.overlap import seen_in_training
 from mhsa_cli.errors import UsageError
 from tests.settings import small_task
@@ -284,6 +287,28 @@ def test_batches_are_a_pure_function_of_seed_and_step(period_per: str) -> None:
     lengths = [len({len(set(row)) for row in batch.tolist()}) for batch in rows.values()]
     assert (max(lengths) == 1) == (period_per == "batch")  # of distinct symbols a row has as many as its period
     assert len({len(set(rows[step][0].tolist())) for step in range(1, BLOCK)}) == 3  # also within what is drawn at once
+
+
+ROWS_OF_IDS = "".join(f'{{"inputs": [9, {a}, {b}], "targets": [null, {a}, {b}]}}\n' for a in range(4) for b in range(4))
+
+
+def test_rows_of_ids_are_read_as_they_are(tmp_path: Path) -> None:
+    write(tmp_path, ROWS_OF_IDS.encode(), "ids.jsonl")
+    file = str(tmp_path / "ids.jsonl")
+    task = TASKS["rows"](rows=file, seq_len=3, eval_fraction=0.5, vocab_size=11)
+    batch = task.draw(40, stream_generator(1, "test", 0))
+    assert (task.vocab_size, task.n_symbols, task.separator, task.symbols([9])) == (11, 11, None, ["9"])
+    assert (batch.inputs[:, 0] == 9).all() and (batch.targets[:, 0] == IGNORE).all()
+    assert torch.equal(batch.inputs[:, 1:], batch.targets[:, 1:])
+    assert set(batch.inputs[:, 1:].flatten().tolist()) == {0, 1, 2, 3}
+    for settings in ({"vocab_size": 9, "seq_len": 3}, {"vocab_size": 11, "seq_len": 4}):
+        with pytest.raises(UsageError):
+            TASKS["rows"](rows=file, eval_fraction=0.5, **settings)
+    probe = build_probe(build_model(Config(), task, seed=1), task, 0)
+    assert probe is not None and (probe.shuffled[:, 0] == 9).all() and not torch.equal(probe.shuffled, probe.ids)
+    assert torch.equal(probe.shuffled.sort(1).values, probe.ids.sort(1).values)
+    keys = probe.targets["first"].keys  # every later query may attend to the start token
+    assert keys[..., 0].sum() == keys.sum() == 2 * len(keys)
 
 
 def test_sequential_batches_are_those_of_one_generator() -> None:

@@ -62,7 +62,10 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
     if n == 0:
         return None
     batch = fixed_batch(task, seed, "probe", n)
-    order = torch.rand(batch.inputs.shape, generator=stream_generator(seed, "probe-shuffled", 0)).argsort(1)
+    order = torch.rand(batch.inputs.shape, generator=stream_generator(seed, "probe-shuffled", 0))
+    if bool((batch.inputs[:, 0] == batch.inputs[0, 0]).all()):
+        order[:, 0] = -1.0  # a start token stays where it is
+    order = order.argsort(1)
     inputs = f"{n} rows of {task.name}, {plural(T, 'token')} each"
     return probe_of(task, batch, batch.inputs.gather(1, order), model.mixers[0].visible[:T, :T].cpu(), inputs)
 

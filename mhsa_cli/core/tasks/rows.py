@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from mhsa_cli.config.row_file import Row, RowFileError, read_row_file
+from mhsa_cli.config.row_file import Row, RowFile, RowFileError, read_row_file
 from mhsa_cli.core.tasks.base import IGNORE, Batch, Task
 from mhsa_cli.errors import UsageError
+from mhsa_cli.text import escape
 
 SEPARATOR, PADDING = "|", "_"
 
@@ -20,14 +21,15 @@ class Rows(Task):
     """The rows of a file. A part of the different ones is held out, so that no row is in both parts.
 
     A target follows its input after a separator, and its tokens alone are scored; or the two are aligned. Shorter rows
-    end in padding. ``` inputs   3 + 4 | targets  · · · 7 ``` Raises: UsageError if the file cannot be used.
+    end in padding. ``` inputs   3 + 4 | targets  · · · 7 ``` With `vocab_size` tokens are ids, in aligned rows of one
+    length: nothing is added to what a model reads. Raises: UsageError if the file cannot be used.
     """
 
     name = "rows"
     summary = "rows of your own, from a file"
     holds_back = True
 
-    def __init__(self, *, rows: str, seq_len: int, eval_fraction: float) -> None:
+    def __init__(self, *, rows: str, seq_len: int, eval_fraction: float, vocab_size: int | None = None) -> None:
         try:
             file = read_row_file(rows)
         except RowFileError as error:
@@ -36,9 +38,14 @@ class Rows(Task):
             message = f"task.seq_len is {seq_len}; the longest row of {rows} has {file.seq_len} tokens"
             raise UsageError(message, f"task.seq_len={file.seq_len}")
         self.seq_len = seq_len
-        self.tokens = [*file.tokens, *(_unlike(file.tokens, mark) for mark in (PADDING, SEPARATOR))]
-        self.vocab_size, self.separator = len(self.tokens), len(self.tokens) - 1
-        number = {token: i for i, token in enumerate(file.tokens)}
+        if vocab_size is None:
+            self.tokens = [*file.tokens, *(_unlike(file.tokens, mark) for mark in (PADDING, SEPARATOR))]
+            self.separator, self._marks = len(self.tokens) - 1, 2
+        else:
+            _check_ids(file, rows, seq_len, vocab_size)
+            self.tokens, self._marks = [str(i) for i in range(vocab_size)], 0
+        self.vocab_size = len(self.tokens)
+        number = {token: i for i, token in enumerate(file.tokens if vocab_size is None else self.tokens)}
         different = list(dict.fromkeys(file.rows))
         order = torch.randperm(len(different), generator=torch.Generator().manual_seed(0)).tolist()
         held = {different[i] for i in order[: max(1, round(len(different) * eval_fraction))]}
@@ -47,7 +54,7 @@ class Rows(Task):
 
     @property
     def n_symbols(self) -> int:
-        return self.vocab_size - 2
+        return self.vocab_size - self._marks
 
     @classmethod
     def small(cls) -> Rows:
@@ -78,6 +85,17 @@ class Rows(Task):
 
     def symbols(self, ids: Sequence[int]) -> list[str]:
         return [self.tokens[i] for i in ids]
+
+
+def _check_ids(file: RowFile, rows: str, seq_len: int, vocab_size: int) -> None:
+    """Refuse a file whose tokens are not ids, or whose rows a model could not read as they are. Raises: UsageError."""
+    ids = {str(i) for i in range(vocab_size)}
+    if (odd := next((token for token in file.tokens if token not in ids), None)) is not None:
+        message = f"task.vocab_size is {vocab_size}; {escape(rows)} has the token `{escape(odd)}`"
+        raise UsageError(message, f"tokens are ids then: 0 to {vocab_size - 1}")
+    if not all(row.aligned and row.length == seq_len for row in file.rows):
+        message = f"with task.vocab_size every row of {escape(rows)} is as a model reads it, {seq_len} tokens long"
+        raise UsageError(message, 'lines {"inputs": [...], "targets": [...]}, null where nothing is asked')
 
 
 def _unlike(tokens: Sequence[str], mark: str) -> str:
