@@ -8,6 +8,7 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.core.bench.measure import EFFORTS, measure
 from mhsa_cli.core.tasks import drawn, examples
 from mhsa_cli.core.trace.run import run_trace
+from mhsa_cli.jobs.initial import first_model
 from mhsa_cli.jobs.own_task import make_task
 from mhsa_cli.jobs.train import prepare_device
 from mhsa_cli.records.bench import BenchRecord
@@ -30,4 +31,6 @@ def measure_speed(config: Config, quick: bool) -> Iterator[BenchRecord]:
 def trace_model(config: Config, rows: int, forward_only: bool) -> Trace:
     """Follow so many rows through the model, and check on the way what must be true. Raises: UsageError."""
     device = prepare_device(config)
-    return run_trace(config, make_task(config), batch=rows, forward_only=forward_only, device=device)
+    task = make_task(config)
+    model = None if config.train.init is None else first_model(config, task)
+    return run_trace(config, task, batch=rows, forward_only=forward_only, device=device, model=model)

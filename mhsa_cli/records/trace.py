@@ -62,8 +62,9 @@ class TraceCache:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One forward pass of an untrained model; `sizes` are the values of the symbols, `loss` is in nats.
+    """One forward pass of a model with its initial weights; `sizes` are the values of the symbols, `loss` is in nats.
 
+    `init` is the file that the weights are from, None if they are drawn from the seed.
     `flops` and `bytes` are totals; `attention_formula` is the number of one layer's attention parameters in symbols.
     """
 
@@ -83,3 +84,4 @@ class Trace:
     attention_parameters: int
     attention_formula: str
     cache: TraceCache | None  # without a causal mask there is none
+    init: str | None = None

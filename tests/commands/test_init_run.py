@@ -118,6 +118,12 @@ def test_another_file_is_refused_before_there_is_a_run(name: str, here: Path) ->
     assert not list(here.glob("runs/*"))
 
 
+def test_a_trace_follows_the_weights_of_the_file(made: dict[str, Any]) -> None:
+    file, drawn = (run("trace", *SETTINGS, *more, "--json").json for more in ([f"train.init={FILE}"], []))
+    assert (file["init"], drawn["init"]) == (FILE, None) and file["loss"] != drawn["loss"]
+    assert f"weights of {FILE}" in run("trace", *SETTINGS, f"train.init={FILE}").out
+
+
 def test_settings_that_do_not_fit_are_told(made: dict[str, Any], here: Path) -> None:
     assert load_file(FILE)["unembed.W_U"].shape == (12, 11)
     said = run("train", *SETTINGS, "n_layers=3", "n_heads=2", f"train.init={FILE}", code=2)

@@ -31,15 +31,22 @@ PARTS = {  # by a piece of the parameter's name; any other is a norm
 
 
 def run_trace(
-    config: Config, task: Task, *, batch: int = 2, forward_only: bool = False, device: torch.device | None = None
+    config: Config,
+    task: Task,
+    *,
+    batch: int = 2,
+    forward_only: bool = False,
+    device: torch.device | None = None,
+    model: TransformerLM | None = None,
 ) -> Trace:
-    """Trace the untrained model of a config on the first `batch` rows of its training, without dropout.
+    """Trace the initial model of a config on the first `batch` rows of its training, without dropout.
 
-    The gradients of one backward pass are measured too, unless `forward_only`.
+    `model` is the one with weights from a file; default: drawn from the seed. The gradients of one
+    backward pass are measured too, unless `forward_only`.
     """
     torch.set_num_threads(config.train.threads)
     device, train = device or torch.device("cpu"), config.train
-    model = build_model(config, task).eval().to(device)
+    model = (model or build_model(config, task)).eval().to(device)
     ids, targets = first_rows(config, task, batch, device)
     record = Recorder(symbols_of(model, ids, config.model.d_mlp), config.model.positions)
     cache = KVCache(config.model.n_layers) if config.model.causal else None
@@ -60,6 +67,7 @@ def run_trace(
         attention=config.model.attention,
         positions=config.model.positions,
         seed=train.seed,
+        init=train.init,
         n_layers=config.model.n_layers,
         sizes=record.sizes,
         steps=record.steps,

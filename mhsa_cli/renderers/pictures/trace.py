@@ -14,7 +14,7 @@ from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines, assemble, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents, with_unit
 from mhsa_cli.renderers.pictures.trace_words import check_phrases
-from mhsa_cli.text import plural
+from mhsa_cli.text import escape, plural
 
 
 def trace_picture(trace: Trace, surface: Surface) -> Lines:
@@ -28,7 +28,7 @@ def _heading(trace: Trace, surface: Surface) -> Lines:
         [(trace.task, BOLD)],
         f"{plural(trace.n_layers, 'layer')}, {trace.attention} attention",
         f"{trace.positions} positions",
-        f"seed {trace.seed}, untrained",
+        f"seed {trace.seed}, untrained" if trace.init is None else f"weights of {escape(trace.init)}",
     )
     sizes = [f"{name} = {size:,}" for name, size in trace.sizes.items()]
     return wrap_phrases(facts, surface.width) + wrap_phrases(sizes, surface.width, DIM)
