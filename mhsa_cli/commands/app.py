@@ -84,7 +84,7 @@ MEASURE = {
         "Evaluate a run on held-out rows, also of other lengths",
         "copy-h4 task.seq_len=8,12",
         "Loss, accuracy and exact match, also by position. Settings of the task may be changed, with a list a row for "
-        "each value; the first row is the task as trained.",
+        "each value; the first row is the task as trained. Of a sweep: medians over the seeds of each setting.",
     ),
     "bench": Help(
         "Measure training speed and memory on this machine",

@@ -22,11 +22,12 @@ from mhsa_cli.config.schema import MAX_ROWS
 from mhsa_cli.config.task_changes import changed_tasks
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_heads import heading
-from mhsa_cli.jobs.load_run import next_look, open_run
+from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options
 from mhsa_cli.jobs.run_config import run_config
 from mhsa_cli.jobs.steps import find_step
 from mhsa_cli.records.evaluation import Evaluation
 from mhsa_cli.renderers.pictures.evaluation import evaluation_picture
+from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import plural
 
 
@@ -35,7 +36,7 @@ def evaluate(
         list[str] | None,
         argument(
             "[RUN] [KEY=VALUE]...",
-            "name or path of a run [default: newest, started last]\nsettings of its task to change, as seq_len=24; "
+            "name or path of a run or a sweep [default: newest run]\nsettings of its task to change, as seq_len=24; "
             "of a list, seq_len=12,24, a row each",
         ),
     ] = None,
@@ -58,12 +59,18 @@ def evaluate(
     if len(names) > 1:
         hint = "evaluate them one by one; settings are written KEY=VALUE"
         raise UsageError(f"arguments: found {len(names)} runs, wanted 1", hint)
-    folder = open_run(runs, names[0] if names else None)
+    folder, own = open_run_or_sweep(runs, names[0] if names else None), OwnCode(attention, task)
+    if isinstance(folder, SweepDir):
+        refuse_options(folder, "evaluate", {"--step": step})
+        from mhsa_cli.commands.sweep_views import show_evaluation  # torch comes with it
+
+        show_evaluation(folder, own, changes, rows, seed, output, as_json)
+        return
     at = find_step(folder, step)
     changed_tasks(run_config(folder), changes)  # checked before torch is loaded
     from mhsa_cli.jobs.evaluate import evaluate_run
 
-    found = evaluate_run(folder, OwnCode(attention, task), changes, step=at, rows=rows, seed=seed)
+    found = evaluate_run(folder, own, changes, step=at, rows=rows, seed=seed)
     write_picture(output, lambda surface: evaluation_picture(found.results, surface), f"evaluation of {folder.name}")
     if as_json:
         document = {"run": str(folder.path), "step": found.step, "seed": found.seed}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mhsa_cli.commands.output import Paper, print_json, write_picture
+from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.jobs.evaluate import evaluate_sweep
 from mhsa_cli.jobs.export import export_sweep
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.sweep.run import read_sweep
@@ -15,6 +18,7 @@ from mhsa_cli.records.labels import set_words
 from mhsa_cli.records.sweep import LabelShare, SweepReport, TrialResult
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
+from mhsa_cli.renderers.pictures.evaluation import sweep_evaluation_table
 from mhsa_cli.renderers.pictures.sweep import curves_of, curves_picture, pair_sentences
 from mhsa_cli.renderers.pictures.sweep_labels import medians_table, sets_table, shares_table, trials_table
 from mhsa_cli.renderers.pictures.sweep_onsets import onsets_table
@@ -135,6 +139,31 @@ def show_pairs(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
         print_json({"sweep": str(sweep.path), **{key: document[key] for key in ("goal", "groups", "pairs")}})
     else:
         _show(sweep, report, picture, "compare")
+    _tell_notes(results.notes)
+
+
+def show_evaluation(
+    sweep: SweepDir,
+    own: OwnCode,
+    changes: Sequence[str],
+    rows: int | None,
+    seed: int | None,
+    file: Path | None,
+    as_json: bool,
+) -> None:
+    """Run `mhsa evaluate` on a sweep: medians over the seeds of each setting, a row for each task."""
+    results = read_sweep(sweep)
+    report = _finished(sweep, results.report)
+    found = evaluate_sweep(sweep, report, own, changes, rows, seed)
+
+    def picture(surface: Surface) -> Lines:
+        return sweep_evaluation_table(report, found, surface)
+
+    write_picture(file, picture, f"evaluation of {sweep.name}")
+    if as_json:
+        print_json({"sweep": str(sweep.path), "groups": [asdict(one) for one in found]})
+    else:
+        _show(sweep, report, picture, "evaluate")
     _tell_notes(results.notes)
 
 

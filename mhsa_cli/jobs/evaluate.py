@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.own_file import OwnCode
@@ -11,13 +12,16 @@ from mhsa_cli.config.schema import SCHEMES, Config
 from mhsa_cli.config.task_changes import changed_tasks
 from mhsa_cli.core.evaluation import evaluate, with_longer_rows
 from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.statistics import median_of
 from mhsa_cli.core.tasks import Batch, Task, TrainBatches, fixed_batch
 from mhsa_cli.core.training.overlap import rows_seen
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.own_task import load_task
 from mhsa_cli.jobs.trained_run import TrainedRun, load_trained_run
-from mhsa_cli.records.evaluation import RunEvaluation
+from mhsa_cli.records.evaluation import GroupEvaluation, RunEvaluation
+from mhsa_cli.records.sweep import Median, SweepReport
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 
 
 def evaluate_run(
@@ -61,6 +65,30 @@ def evaluate_trained(
         for (settings, each), batch, count in zip(tasks, batches, seen, strict=True)
     ]
     return RunEvaluation(folder.name, at, seed, results)
+
+
+def evaluate_sweep(
+    sweep: SweepDir, report: SweepReport, own: OwnCode, changes: Sequence[str], rows: int | None, seed: int | None
+) -> list[GroupEvaluation]:
+    """Evaluate every finished trial as `evaluate_run` does: for each setting a record for each task."""
+    found: list[GroupEvaluation] = []
+    for cell, group in enumerate(report.groups):
+        trials = [Path(trial.run).name for trial in report.trials if trial.cell == cell and trial.is_finished]
+        folders = [RunDir.open(sweep.path, sweep.path / trial) for trial in trials]
+        runs = [evaluate_run(folder, own, changes, rows=rows, seed=seed).results for folder in folders]
+        for column in zip(*runs, strict=True):
+            first = column[0]
+            loss = _median(one.loss for one in column)
+            accuracy = _median(one.accuracy for one in column)
+            exact = _median(one.exact_match for one in column)
+            chance = first.chance_loss, first.chance_accuracy
+            medians = GroupEvaluation(group.overrides, first.settings, len(column), loss, accuracy, exact, *chance)
+            found.append(medians)
+    return found
+
+
+def _median(values: Iterable[float]) -> Median:
+    return median_of([(value, value) for value in values])
 
 
 def _typed(settings: Mapping[str, Any]) -> str:

@@ -7,6 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mhsa_cli.records.sweep import Median
+
+
+def settings_name(settings: Mapping[str, Any]) -> str:
+    """Write settings as they are typed."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in settings.items()}
+    return " ".join(f"{key}={text}" for key, text in texts.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -47,13 +55,34 @@ class Evaluation:
     @property
     def name(self) -> str:
         """The settings that were given, as they are typed."""
-        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in self.settings.items()}
-        return " ".join(f"{key}={text}" for key, text in texts.items())
+        return settings_name(self.settings)
 
     @property
     def exact_match(self) -> float:
         """The share of rows with every scored token right."""
         return self.exact / self.scored_rows
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEvaluation:
+    """The figures of a sweep's setting on one task: medians over its finished trials.
+
+    `overrides` are the setting's, `settings` those of the task that were given; the chance levels are the task's.
+    """
+
+    overrides: Mapping[str, str]
+    settings: Mapping[str, Any]
+    models: int
+    loss: Median
+    accuracy: Median
+    exact_match: Median
+    chance_loss: float
+    chance_accuracy: float
+
+    @property
+    def name(self) -> str:
+        """The settings that were given, as they are typed."""
+        return settings_name(self.settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,3 +131,21 @@ class Steps:
 
 def test_wrong_settings_are_refused_without_torch(tiny: Path) -> None:
     assert codes_without_torch(["evaluate", "tiny", "train.lr=1"], ["evaluate", "tiny", "seq_len=0"]) == [2, 2]
+
+
+def test_of_a_sweep_each_setting_has_the_medians_of_its_trials(here: Path) -> None:
+    settings = ("task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "epochs=1", "steps_per_epoch=9")
+    assert mhsa("sweep", *settings, "eval_sequences=30", "n_heads=1,2", "--seeds", "3", "--name", "s").code == 0
+    said = mhsa("evaluate", "s", "seq_len=4", "--json")
+    assert said.code == 0, said.err
+    groups = said.json["groups"]
+    assert [(one["overrides"]["model.n_heads"], one["settings"]) for one in groups] == [
+        ("1", {}), ("1", {"seq_len": 4}), ("2", {}), ("2", {"seq_len": 4})
+    ]  # fmt: skip
+    report = mhsa("sweep", "show", "s", "--json").json["groups"]
+    assert [one["loss"]["estimate"] for one in groups[::2]] == [one["final_loss"]["estimate"] for one in report]
+    trials = [results(f"s/n_heads=2_seed={seed}", "seq_len=4")[1] for seed in (42, 43, 44)]
+    for key in ("loss", "accuracy", "exact_match"):
+        assert groups[3][key]["estimate"] == sorted(one[key] for one in trials)[1]
+    assert groups[3]["models"] == 3 and mhsa("evaluate", "s", "--step", "0").code == 2
+    assert mhsa("evaluate", "s").out.count("as trained") == 2

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rich.cells import cell_len
 
-from mhsa_cli.records.evaluation import Evaluation, Place
+from mhsa_cli.records.evaluation import Evaluation, GroupEvaluation, Place
+from mhsa_cli.records.sweep import Median, SweepReport
 from mhsa_cli.renderers.kit.cells import DIGIT_CELL, FULL_CELL, WIDE_DIGIT_CELL, CellKind, color_bar, paint
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, cut_middle, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents
+from mhsa_cli.renderers.pictures.sweep_figures import loss_text
+from mhsa_cli.renderers.pictures.sweep_words import short_names
 
 ERROR = "+-: standard error over the rows"
 TRAINED = "as trained"
@@ -58,6 +62,29 @@ def evaluation_table(results: Sequence[Evaluation], surface: Surface) -> Lines:
     loss, accuracy = next(iter(chances))
     notes = [] if several else [f"chance level: loss {fixed(loss, 4)}, accuracy {percents(accuracy)}"]
     return table(columns, results, surface, notes=notes)
+
+
+def sweep_evaluation_table(report: SweepReport, groups: Sequence[GroupEvaluation], surface: Surface) -> Lines:
+    """Set the medians over the seeds of each setting, with a row for each task."""
+    dash = surface.glyphs.dash
+
+    def share(found: Median) -> str:
+        ends = "" if found.low is None else f" ({percents(found.low)}{dash}{percents(found.high)})"
+        return f"{percents(found.estimate)}{ends}"
+
+    def setting(key: str, one: GroupEvaluation) -> str:
+        return one.overrides.get(key, "")
+
+    columns: list[Column[GroupEvaluation]] = [
+        *(Column(title, partial(setting, key), "right", whole=True) for key, title in short_names(report).items()),
+        Column("task", lambda one: one.name or TRAINED, whole=True),
+        Column("seeds", lambda one: str(one.models), "right"),
+        Column("loss", lambda one: loss_text(one.loss, dash), "right", legend="medians over seeds, 95% CI from 6 on"),
+        Column("accuracy", lambda one: share(one.accuracy), "right"),
+        Column("exact match", lambda one: share(one.exact_match), "right", legend="rows with every answer right"),
+        Column("chance", lambda one: percents(one.chance_accuracy), "right", drop=1, legend="chance: accuracy"),
+    ]
+    return table(columns, groups, surface)
 
 
 def _interval(one: Evaluation) -> str:
