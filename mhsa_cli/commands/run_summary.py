@@ -50,7 +50,7 @@ def result_document(run: RunDir) -> dict[str, Any]:
         return {
             "run": str(run.path),
             "steps": info["step"],
-            ENDED_BY: info.get(ENDED_BY),
+            **({} if info.get(ENDED_BY) is None else {ENDED_BY: info[ENDED_BY]}),
             "parameters": info["parameters"],
             "epochs": [{key: getattr(epoch, key) for key in keys} for epoch in epochs],
             "final": {key: info["final"][key] for key in ("eval_loss", "eval_accuracy")},

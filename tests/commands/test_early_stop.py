@@ -27,6 +27,7 @@ RUNS = Path("runs")
 def test_a_run_that_ended_early_is_finished_whole_and_says_why() -> None:
     said = mhsa(*TRAIN, "a", GOAL)
     assert said.code == 0
+    assert mhsa("train", "--resume", "a", "--json").json["ended_by"] == "stop_at"
     info = facts(RUNS / "a")
     assert (info["status"], info["ended_by"], info["total_steps"]) == ("finished", "stop_at", 40)
     assert info["step"] == info["final"]["step"] < 40 and info["final"]["eval_loss"] <= 1.2
