@@ -237,7 +237,7 @@ def _range_entry(document: Document, path: tuple[str, ...], key: str, value: Map
     steps, scale = value["steps"], value.get("scale", SCALES[0])
     if not isinstance(steps, int) or isinstance(steps, bool):
         at = document.marks[(*place, "steps")]
-        raise at.error("range", f"`{clip(key)}`: found {describe(steps)} steps, wanted a whole number")
+        raise at.error("range", f"`{clip(key)}`: `steps`: found {describe(steps)}, wanted a whole number")
     if scale not in SCALES:
         at, wanted = document.marks[(*place, "scale")], " or ".join(SCALES)
         message = f"`{clip(key)}`: found {describe(scale)}, wanted {wanted}"
