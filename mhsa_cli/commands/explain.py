@@ -23,7 +23,14 @@ from mhsa_cli.jobs.load_run import open_run_or_sweep, refuse_options
 from mhsa_cli.jobs.load_scores import with_scores
 from mhsa_cli.jobs.steps import find_step, step_option
 from mhsa_cli.records.heads import HeadMaps
-from mhsa_cli.renderers.pictures.explain import by_worth, explain_head, explain_model, explain_teamwork, head_lines
+from mhsa_cli.renderers.pictures.explain import (
+    by_worth,
+    explain_head,
+    explain_model,
+    explain_teamwork,
+    head_lines,
+    layer_names,
+)
 from mhsa_cli.renderers.pictures.heads import LIFT
 from mhsa_cli.runs.heads import score_to_dict, verdict_to_dict
 from mhsa_cli.runs.listing import run_argument
@@ -78,6 +85,8 @@ def explain(
         return
     paper = Paper()
     paper.say(f"{heading(folder, maps.step)}\n")
+    if maps.parts:
+        paper.say(f"{layer_names(maps.parts)}\n")
     show_model(paper, report)
     paper.say()
     teamwork = explain_teamwork(report)

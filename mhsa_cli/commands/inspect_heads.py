@@ -23,6 +23,7 @@ from mhsa_cli.commands.options import (
 from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import show_heads
 from mhsa_cli.config.custom_attention import refuse_block
+from mhsa_cli.config.encoder_decoder import refuse_encoder_decoder
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.load_heads import check_maps, chosen_heads, heading, measured_maps, tell_other_weights
@@ -46,6 +47,7 @@ BUILT_IN = {
     "--patch": "replaces the queries, keys, values and outputs",
     "--direct": "reads the outputs of heads",
 }
+ONE_STREAM = ("--circuits", "--patch", "--direct")  # not defined where layers update different parts of a row
 
 
 def inspect_heads(
@@ -95,6 +97,10 @@ def inspect_heads(
     for name in asked:
         if name in BUILT_IN:
             refuse_block(run_config(folder).model.attention, name, f"{BUILT_IN[name]} of built-in attention")
+        if name in ONE_STREAM or (name == "--scores" and definition is not None):
+            refuse_encoder_decoder(
+                run_config(folder).model.encoder_layers, name if definition is None else "--definition"
+            )
     at = find_step(folder, step)
     own = OwnCode(attention, task, score or ())
     maps = measured_maps(folder, own, at) if tokens is None else _on_tokens(folder, tokens, own, at)

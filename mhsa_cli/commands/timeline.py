@@ -106,8 +106,11 @@ def _check_replay(paper: Paper, as_json: bool, name: str) -> None:
 def _replay(paper: Paper, found: Timeline) -> None:
     """Play the maps. Raises: typer.Exit on Ctrl-C, with the code of a command that was interrupted."""
     task, tokens = ("heads", ()) if found.maps is None else (found.maps.task, found.maps.tokens)
+    parts = () if found.maps is None else found.maps.parts
     frames = [
-        (snapshot_maps(one, task, tokens), _loss_at(one.step, found.series)) for one in found.snapshots if one.maps
+        (snapshot_maps(one, task, tokens, parts), _loss_at(one.step, found.series))
+        for one in found.snapshots
+        if one.maps
     ]
     try:
         play(paper.console, paper.surface, frames)

@@ -9,6 +9,7 @@ from typing import Annotated
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides, flag, option
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.config.custom_attention import refuse_block
+from mhsa_cli.config.encoder_decoder import refuse_encoder_decoder
 from mhsa_cli.config.load import load_config
 from mhsa_cli.errors import MhsaError, unwanted
 from mhsa_cli.renderers.pictures.trace import trace_picture
@@ -28,6 +29,7 @@ def trace(
     changes = all_overrides("trace", overrides, settings)
     wanted = load_config(config, changes)
     refuse_block(wanted.model.attention, "mhsa trace")
+    refuse_encoder_decoder(wanted.model.encoder_layers, "mhsa trace")
     batch_size = wanted.train.batch_size  # the memory check of the config is for this many rows
     if batch is not None and not 1 <= batch <= batch_size:
         hint = f"add train.batch_size={batch}" if batch > batch_size else None

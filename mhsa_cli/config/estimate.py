@@ -29,14 +29,16 @@ def _count(task: Any, model: Any, vocab_size: int) -> int:
     norm = {"none": 0, "layernorm": D * (1 + bias), "rmsnorm": D}[model.norm]
     embeddings = vocab_size * D
     if model.positions == "learned":
-        embeddings += (model.max_seq_len or task.seq_len) * D
+        source = task.seq_len // 2 if model.encoder_layers else 0
+        embeddings += ((model.max_seq_len or task.seq_len) - source) * D
     queries = model.n_heads * model.head_width  # their width
     kv = (model.n_kv_heads or model.n_heads) * model.head_width  # width of the keys, and of the values
     attention = (D + bias) * (queries + 2 * kv) + D * (queries + bias) + norm
     ups = 2 if model.mlp == "swiglu" else 1
     mlp = (ups + 1) * D * model.d_mlp + bias * (D + ups * model.d_mlp) + norm if model.d_mlp else 0
     head = vocab_size * (1 if model.tie_embeddings else D + 1)  # the head always has its bias
-    return int(embeddings + model.n_layers * (attention + mlp) + norm + head)
+    mlps = model.n_layers + model.encoder_layers
+    return int(embeddings + model.attention_layers * attention + mlps * mlp + norm + head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,9 @@ def estimate(task: Any, model: Any, train: Any) -> Estimate:
     widths = 4 * model.d_model + 4 * model.n_heads * model.head_width + 2 * model.d_mlp  # of a layer's activations
     return Estimate(
         weights=4 * item * count,
-        masks=MODELS * model.n_layers * (model.max_seq_len or task.seq_len) ** 2,
-        maps=2 * item * model.n_layers * model.n_heads * rows * task.seq_len,
-        stream=item * rows * (2 * vocab_size + model.n_layers * widths),
+        masks=MODELS * model.attention_layers * (model.max_seq_len or task.seq_len) ** 2,
+        maps=2 * item * model.attention_layers * model.n_heads * rows * task.seq_len,
+        stream=item * rows * (2 * vocab_size + model.attention_layers * widths),
         parameters=count,
     )
 
@@ -88,7 +90,7 @@ def trial_memory(task: Any, model: Any, train: Any) -> int:
     rows = min(256, train.eval_sequences)
     evaluation = estimate(task, model, train.model_copy(update={"batch_size": rows}))
     kept = evaluation.stream + (evaluation.maps if model.attention == "linear" else 0)
-    return int(3 * step.weights + step.maps + step.masks + step.stream + kept // model.n_layers)
+    return int(3 * step.weights + step.maps + step.masks + step.stream + kept // model.attention_layers)
 
 
 def trial_disk(task: Any, model: Any, train: Any) -> int:
@@ -101,5 +103,5 @@ def trial_disk(task: Any, model: Any, train: Any) -> int:
     without = min(total // 4, 16 * total.bit_length())
     size = min(task.seq_len, 32)
     lines = with_maps * (700 + 2 * size * size) + without * (200 + 12 * min(task.seq_len, 64))
-    heads = model.n_layers * model.n_heads * (lines + 20 * task.seq_len**2)
+    heads = model.attention_layers * model.n_heads * (lines + 20 * task.seq_len**2)
     return int(checkpoint + curve + heads + 50_000)

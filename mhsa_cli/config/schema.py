@@ -115,6 +115,9 @@ class ModelConfig(Section):
     d_head: Width | None = Field(default=None, description="width of a head; null = d_model / n_heads")
     n_kv_heads: Width | None = Field(default=None, description="key/value heads; null = n_heads, 1 = multi-query")
     n_layers: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="layers")
+    encoder_layers: Annotated[int, Field(ge=0, le=1024)] = Field(
+        default=0, description="encoder layers, read by cross-attention in every layer (encoder-decoder); 0 = none"
+    )
     d_mlp: Annotated[int, Field(ge=0, le=2**20)] = Field(default=0, description="hidden width of the MLP; 0 = no MLP")
     mlp: Mlp = Field(default="gelu", description="gelu | relu | swiglu: type of the MLP")
     residual: bool = Field(default=False, description="residual connections")
@@ -201,6 +204,9 @@ class ModelConfig(Section):
     @field_validator("window")
     @classmethod
     def _slides(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("encoder_layers"):
+            message = f"`model.window` ({value}) does not go with `model.encoder_layers`: its attention has no window"
+            raise rule("encoder", message, "leave one of the two lines out", at=("window", "encoder_layers"))
         if value is not None and info.data.get("causal") is False:
             message = f"`model.window` ({value}) ends at the query, but `model.causal` (false) shows it all keys"
             raise rule("window", message, "leave one of the two lines out", at=("window", "causal"))
@@ -210,6 +216,26 @@ class ModelConfig(Section):
             way = "leave the line out, or use attention: softmax"
             raise rule("window", message, way, at=("window", "attention"))
         return value
+
+    @field_validator("causal", "attention", "max_seq_len")
+    @classmethod
+    def _has_an_encoder(cls, value: Any, info: ValidationInfo) -> Any:
+        allowed = {"causal": (True,), "attention": ("softmax", "uniform"), "max_seq_len": (None,)}
+        if info.data.get("encoder_layers") and value not in allowed[str(info.field_name)]:
+            message = f"`model.{info.field_name}` ({clip(str(value))}) does not go with `model.encoder_layers`: "
+            why = {
+                "causal": "its encoder has no mask, its decoder is causal",
+                "attention": "its attention is softmax or uniform",
+                "max_seq_len": "its rows are as long as the task's",
+            }
+            way = "leave one of the two lines out"
+            raise rule("encoder", message + why[str(info.field_name)], way, at=(str(info.field_name), "encoder_layers"))
+        return value
+
+    @property
+    def attention_layers(self) -> int:
+        """The number of attention layers; each decoder layer of an encoder-decoder has two."""
+        return self.n_layers + self.encoder_layers + (self.n_layers if self.encoder_layers else 0)
 
     @field_validator("max_seq_len")
     @classmethod
@@ -318,7 +344,12 @@ class Config(Section):
     @classmethod
     def _long_enough(cls, value: ModelConfig, info: ValidationInfo) -> ModelConfig:
         if "task" in info.data:
-            _check_reach(value.max_seq_len, info.data["task"].seq_len)
+            task = info.data["task"]
+            _check_reach(value.max_seq_len, task.seq_len)
+            if value.encoder_layers and not (getattr(task, "separator", False) is True and task.min_length is None):
+                message = f"`model.encoder_layers` ({value.encoder_layers}) needs rows of a source of one length, a"
+                way = "use task copy or reverse, without min_length and with its separator"
+                raise rule("encoder", f"{message} separator and an answer", way, at=("encoder_layers",))
         return value
 
     @field_validator("train")

@@ -42,7 +42,7 @@ from mhsa_cli.records.inspection import DirectLogits, LogitLens, PaperScores
 from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
 from mhsa_cli.runs.listing import HEADS, WEIGHTS
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import Head, escape
+from mhsa_cli.text import Head, escape, plural
 
 
 class TrainedRun(NamedTuple):
@@ -120,6 +120,9 @@ def maps_on_tokens(run: TrainedRun, tokens: str, option: str = "--tokens") -> He
     """Compute the maps on given tokens. Raises: UsageError, also if custom attention returns no weights."""
     _check_weights_known(run)
     ids = read_tokens(tokens, run.task, run.config.max_seq_len, option)
+    if run.model.source and len(ids) != run.model.max_seq_len:
+        found = f"{option}: found {plural(len(ids), 'token')}, an encoder-decoder has a map of whole rows"
+        raise UsageError(found, f"{run.model.max_seq_len} tokens: source, separator and answer but its last token")
     return replace(head_maps(run.model, run.task, run.config.train.seed, run.step, ids), origin=run.config.origin)
 
 

@@ -143,7 +143,9 @@ def _config_check(run: RunDir) -> Check:
 def _plan(config: Config, info: Mapping[str, Any]) -> Plan:
     from mhsa_cli.core.training.lockstep import log_every
 
-    heads = [Head(layer, head) for layer in range(config.model.n_layers) for head in range(config.model.n_heads)]
+    heads = [
+        Head(layer, head) for layer in range(config.model.attention_layers) for head in range(config.model.n_heads)
+    ]
     # The last resume that changed settings: records before it may have other intervals.
     changed_at = max((change.get("step") or 0 for change in info.get("changes") or ()), default=0)
     rhythm = Rhythm(log_every(config.train), config.train.steps_per_epoch, changed_at)

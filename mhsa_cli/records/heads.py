@@ -49,12 +49,35 @@ class HeadSummary(OfHead):
     answer_uniform: float | None = None
 
 
+class LayerRole(StrEnum):
+    """What an attention layer of an encoder-decoder does."""
+
+    ENCODER = "encoder"  # self-attention of the source
+    DECODER = "decoder"  # causal self-attention of separator and answer
+    CROSS = "cross"  # attention of the decoder to the encoder's output
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPart:
+    """The part of a row that a layer of an encoder-decoder works on: `queries` and `keys` are (first, end)."""
+
+    role: LayerRole
+    queries: Sequence[int]
+    keys: Sequence[int]
+
+    @property
+    def causal(self) -> bool:
+        """Whether a query sees the keys up to its own only."""
+        return self.role is LayerRole.DECODER
+
+
 @dataclass(frozen=True, slots=True)
 class HeadMaps:
     """Every head's attention weights on one sample: `weights[layer][head][query][key]`, before dropout, eval mode.
 
-    `note` explains the task to a reader of the maps; `report` is None if the heads were not measured. `origin` is the
-    file of a model that was made elsewhere, which has no steps.
+    `note` explains the task to a reader of the maps; `report` is None if the heads were not measured. `parts` are those
+    of the layers of an encoder-decoder, else none. `origin` is the file of a model that was made elsewhere, which has
+    no steps.
     """
 
     step: int
@@ -64,6 +87,7 @@ class HeadMaps:
     heads: Sequence[HeadSummary]
     note: str = ""
     report: HeadReport | None = None
+    parts: Sequence[LayerPart] = ()
     origin: str | None = None
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 from mhsa_cli.errors import IS, DamageError
 from mhsa_cli.records.claim_words import sentences, words
-from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary, Verdict
+from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary, LayerPart, Verdict
 from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.runs.codec import MALFORMED, describe_malformed, from_plain, is_count, plain
 from mhsa_cli.runs.json_file import parse_document, restore_nonfinite
@@ -50,6 +50,7 @@ def maps_to_dict(maps: HeadMaps) -> dict[str, Any]:
         **({} if maps.origin is None else {"origin": maps.origin}),
         "tokens": list(maps.tokens),
         "weights": maps.weights,
+        **({"parts": plain(maps.parts)} if maps.parts else {}),
         "verdict": None if maps.report is None else verdict_to_dict(maps.report.verdict),
         "heads": [{**plain(head), **more} for head, more in zip(maps.heads, measured, strict=True)],
     }
@@ -106,6 +107,8 @@ def _check(maps: HeadMaps) -> None:
     shapes = {(len(head), *{len(row) for row in head}) for layer in maps.weights for head in layer}
     if shapes - {(T, T)} or [h.address for h in maps.heads] != _addresses(maps.weights):
         raise ValueError("maps, tokens and heads do not fit together")
+    if maps.parts and (len(maps.parts) != len(maps.weights) or not all(_fits(part, T) for part in maps.parts)):
+        raise ValueError("parts and layers do not fit together")
     if not maps.heads:
         raise ValueError("it holds no map")
     if not all(_is_weight(weight) for layer in maps.weights for head in layer for row in head for weight in row):
@@ -113,6 +116,11 @@ def _check(maps: HeadMaps) -> None:
     figures = (figure for h in maps.heads for figure in (h.entropy, h.answer_weight, h.answer_uniform))
     if any(figure is not None and math.isinf(figure) for figure in figures):
         raise ValueError("a head's figures should be finite")
+
+
+def _fits(part: LayerPart, T: int) -> bool:
+    """Whether the queries and keys of a layer lie within a row of T tokens."""
+    return all(len(pair) == 2 and 0 <= pair[0] < pair[1] <= T for pair in (part.queries, part.keys))
 
 
 def _addresses(maps: Sequence[Sequence[Any]]) -> list[Head]:
@@ -207,10 +215,12 @@ def _snapshot(line: Mapping[str, Any]) -> SnapshotRecord:
     return record
 
 
-def snapshot_maps(record: SnapshotRecord, task: str, tokens: Sequence[str]) -> HeadMaps:
+def snapshot_maps(
+    record: SnapshotRecord, task: str, tokens: Sequence[str], parts: Sequence[LayerPart] = ()
+) -> HeadMaps:
     """Turn a snapshot's maps into maps to draw: weights in 0..1, rows of full length, 0 on the future.
 
-    `tokens` label the rows if there is one for each query; otherwise positions do.
+    `tokens` label the rows if there is one for each query; otherwise positions do. `parts` are those of its layers.
     """
     weights = [
         [[[part / 100 for part in row] + [0.0] * (len(head) - len(row)) for row in head] for head in layer]
@@ -219,4 +229,4 @@ def snapshot_maps(record: SnapshotRecord, task: str, tokens: Sequence[str]) -> H
     size = max((len(head) for layer in record.maps for head in layer), default=0)
     names = list(tokens) if len(tokens) == size else [str(position * record.pool) for position in range(size)]
     heads = [HeadSummary(head.layer, head.head, head.entropy) for head in record.heads]
-    return HeadMaps(record.step, task, names, weights, heads)
+    return HeadMaps(record.step, task, names, weights, heads, parts=parts if record.pool == 1 else ())

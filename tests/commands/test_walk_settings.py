@@ -39,7 +39,8 @@ APART = ("* task.vocab_size least", "* task.seq_len least", " model.max_seq_len 
 # Of this text, and of the ids of these rows, which are known when they are read.
 TOO_LITTLE = ("text task.eval_fraction least", "rows task.vocab_size least")
 # The greatest of these costs time or memory, or does not fit with this base: the config is only shown.
-DEAR = ("task.*", "model.d_model", "model.n_heads", "model.d_head", "model.n_kv_heads", "model.n_layers", "model.d_mlp",
+DEAR = ("task.*", "model.d_model", "model.n_heads", "model.d_head", "model.n_kv_heads", "model.n_layers",
+        "model.encoder_layers", "model.d_mlp",
         "model.max_seq_len", "train.epochs", "train.steps_per_epoch", "train.batch_size", "train.eval_sequences",
         "train.warmup_steps", "train.min_lr", "train.threads")  # fmt: skip
 # A value that another setting changes the meaning of: walked with that one, too.

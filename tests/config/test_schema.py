@@ -20,7 +20,8 @@ def test_the_defaults_are_the_lesson() -> None:
     assert Config().to_dict() == {
         "task": {"name": "repeat", "vocab_size": 64, "seq_len": 12},
         "model": {
-            "d_model": 32, "n_heads": 4, "d_head": None, "n_kv_heads": None, "n_layers": 1, "d_mlp": 0,
+            "d_model": 32, "n_heads": 4, "d_head": None, "n_kv_heads": None, "n_layers": 1, "encoder_layers": 0,
+            "d_mlp": 0,
             "mlp": "gelu",
             "residual": False, "norm": "none", "positions": "sinusoidal", "rope_theta": 10000.0,
             "rope_layout": "interleaved", "attention": "softmax", "causal": True, "window": None, "bias": True,

@@ -147,7 +147,7 @@ def test_heads_with_given_weights_are_the_model_with_those_weights(kind: str) ->
     ablator = Ablator(model, batch_of(Noise()))
     B, T = ablator.inputs.shape
     drawn = torch.rand(B, 4, T, T, generator=torch.Generator().manual_seed(2)).tril()
-    ways = {"uniform": [ablator.uniform] * 2, "clean": ablator.clean.weights, "given": [drawn, drawn.flip(0)]}
+    ways = {"uniform": ablator.uniform, "clean": ablator.clean.weights, "given": [drawn, drawn.flip(0)]}
     ablator.patterns = ways[kind]
     chosen = torch.rand(4, 8, generator=torch.Generator().manual_seed(3)) < 0.5
     found = ablator.logits("pattern", chosen)

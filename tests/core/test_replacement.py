@@ -43,7 +43,7 @@ def label(kind: str) -> Label:
 def ideal(kind: str, ablator: Ablator) -> Tensor:
     """The weights of an ideal head on an ablator's rows."""
     keys = target_of(kind, label(kind), Noise(V, T))(ablator.inputs)
-    return ideal_weights(keys, ablator.uniform > 0)
+    return ideal_weights(keys, ablator.uniform[0] > 0)
 
 
 def trials(ablator: Ablator, *kinds: str) -> list[Trial]:
@@ -101,7 +101,7 @@ def test_heads_with_a_pattern_have_it_and_all_others_are_uniform(heads: Sequence
     set_patterns(ablator, drawn)
 
     def act(layer: int, A: Tensor, v: Tensor) -> Tensor:
-        A = ablator.uniform.expand_as(A).clone()
+        A = ablator.uniform[0].expand_as(A).clone()
         for head, weights in drawn.items():
             if head.layer == layer:
                 A[:, head.head] = weights.to(A)
@@ -228,5 +228,5 @@ def test_no_label_accounts_for_nothing_and_a_model_s_own_weights_for_all() -> No
     weights = {head: ablator.clean.weights[head.layer][:, head.head].double() for head in ablator.heads}
     found = kept_together(ablator, weights)
     assert found == (pytest.approx(1.0, abs=1e-3), pytest.approx(0.0, abs=1e-3)) and found.delta >= KEPT
-    even = kept_together(ablator, {head: ablator.uniform.double() for head in ablator.heads})
+    even = kept_together(ablator, {head: ablator.uniform[0].double() for head in ablator.heads})
     assert even == (pytest.approx(0.0, abs=1e-3), pytest.approx(0.0, abs=1e-3))

@@ -215,8 +215,10 @@ def test_a_trained_encoder_is_measured_with_its_future() -> None:
     shown = head_maps(model, task, 3, 200)
     assert len(shown.weights[0][0][0]) == 7 and sum(shown.weights[0][0][0]) == pytest.approx(1, abs=1e-5)
     found = answer_weights(model, task, probe.ids)
-    assert found is not None and float(found[0][0][0]) == pytest.approx(
-        float((weights[0] * same).sum() / same.any(-1).sum()), abs=1e-6
+    assert (
+        found is not None
+        and found[0] is not None
+        and float(found[0][0][0]) == pytest.approx(float((weights[0] * same).sum() / same.any(-1).sum()), abs=1e-6)
     )
     assert all(len(row) == 7 for one in snapshots if one.maps for row in one.maps[0][0])
     (effect,) = path_patch(model, task, 3, [Path(Head(0, 0))])

@@ -172,7 +172,9 @@ def attention_speeds(config: Config, device: torch.device, effort: Effort) -> It
 
 def _one_block(config: Config, T: int, device: torch.device) -> TransformerLM:
     """Build a model of one block for T tokens, without MLP and dropout."""
-    plain = config.model.model_copy(update={"n_layers": 1, "d_mlp": 0, "dropout": 0.0, "max_seq_len": T})
+    plain = config.model.model_copy(
+        update={"n_layers": 1, "encoder_layers": 0, "d_mlp": 0, "dropout": 0.0, "max_seq_len": T}
+    )
     model = build(plain, vocab_size=VOCAB, max_seq_len=T, generator=torch.Generator().manual_seed(0))
     return model.to(device, parameter_dtype(config.train))
 

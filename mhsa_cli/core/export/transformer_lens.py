@@ -50,6 +50,8 @@ POSITION_TYPES = {
 def obstacles(c: ModelConfig) -> list[str]:
     """List the settings that TransformerLens does not support."""
     found = []
+    if c.encoder_layers:
+        found.append(f"model.encoder_layers is {c.encoder_layers}: its HookedTransformer has no cross-attention")
     if not c.residual:
         found.append("model.residual is false: its blocks always have residuals")
     if c.attention != "softmax":

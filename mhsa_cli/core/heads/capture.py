@@ -180,14 +180,15 @@ def sample_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], lis
     return maps, [e / (n > 1).sum() for e, n in zip(entropy, n_keys, strict=True)], pool
 
 
-def answer_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list[Tensor], float] | None:
-    """Average the weight on keys that hold the answer over rows (N, T): each head's per layer (H,), a uniform head's.
+def answer_weights(model: TransformerLM, task: Task, rows: Tensor) -> list[tuple[Tensor, float] | None] | None:
+    """Average the weight on keys that hold the answer over rows (N, T): by layer each head's (H,), a uniform head's.
 
-    Returns None for a task whose answer no key holds.
+    Returns None for a task whose answer no key holds, and for a layer that does not see it.
     """
+    T, layers = rows.size(1), range(len(model.mixers))
     mass = [torch.zeros(attn.n_heads, dtype=next(model.parameters()).dtype) for attn in model.mixers]
-    visible = model.mixers[0].visible[: rows.size(1), : rows.size(1)].cpu()
-    uniform, count = 0.0, 0
+    visible = [attn.visible[:T, :T].cpu() for attn in model.mixers]
+    uniform, count = [0.0] * len(layers), [0] * len(layers)
     for part in rows.split(max(1, MAX_CELLS // rows.size(1) ** 2)):  # a few rows at once: their keys are (rows, T, T)
         answer = task.source(part)
         if answer is None:
@@ -195,9 +196,14 @@ def answer_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list
         for layer, first, block in weight_blocks(model, part):
             end = first + block.size(-2)
             mass[layer] += answer_mass(block, answer[:, first:end, : block.size(-1)])
-        uniform += float(((answer & visible).sum(-1) / visible.sum(-1)).sum())
-        count += int((answer & visible).any(-1).sum())
-    return ([m / count for m in mass], uniform / count) if count else None
+        for layer in layers if model.source else layers[:1]:
+            seen = answer & visible[layer]
+            uniform[layer] += float((seen.sum(-1) / visible[layer].sum(-1).clamp(min=1)).sum())
+            count[layer] += int(seen.any(-1).sum())
+    if not model.source:  # all layers see the same keys
+        uniform, count = uniform[:1] * len(layers), count[:1] * len(layers)
+    found = zip(mass, uniform, count, strict=True)
+    return [(m / n, u / n) if n else None for m, u, n in found] if any(count) else None
 
 
 def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Tensor | None = None) -> HeadMaps:
@@ -213,7 +219,8 @@ def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Te
     heads = []
     for layer, head in model.heads:
         spread = None if len(sample) < 2 else finite_or_none(entropy[layer][head])
-        weight, uniform = (None, None) if answer is None else (finite_or_none(answer[0][layer][head]), answer[1])
+        own = None if answer is None else answer[layer]
+        weight, uniform = (None, None) if own is None else (finite_or_none(own[0][head]), own[1])
         heads.append(HeadSummary(layer, head, spread, weight, uniform))
     nested = [[[[round(p, 7) for p in row] for row in head] for head in w.tolist()] for w in maps]
     labels, note = task.symbols(sample.tolist()), task.note
@@ -221,7 +228,8 @@ def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Te
         labels = [str(i) for i in range(0, len(sample), pool)]
         pooling = f"Each cell is the maximum of {pool} x {pool} weights; axes count the {len(sample)} positions."
         note = f"{note} {pooling}".strip()
-    return HeadMaps(step, task.name, labels, nested, heads, note)
+    parts = model.parts if pool == 1 and len(sample) == model.max_seq_len else []
+    return HeadMaps(step, task.name, labels, nested, heads, note, parts=parts)
 
 
 def finite_or_none(value: Tensor | float | None) -> float | None:

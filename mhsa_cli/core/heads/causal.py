@@ -57,7 +57,7 @@ class Ablator:
         self.counts = self.scored.sum(1).double().cpu()  # scored tokens by row
         self.clean = run_with_activations(model, self.inputs)
         self.heads = model.heads
-        self.uniform = uniform_weights(model.attention[0].visible[:T, :T], self.clean.logits.dtype)
+        self.uniform = [uniform_weights(one.visible[:T, :T], self.clean.logits.dtype) for one in model.attention]
         self.flops = B * row_flops(model, T)  # of one variant
         self.budget = MAX_FLOPS
         self.patterns: list[Tensor] = []  # by layer (B or 1, H, T, T), for "pattern"
@@ -120,9 +120,10 @@ class Ablator:
                     ablated = by_layer[layer][:, None, :, None, None]
                     z = torch.where(ablated, REPLACED[kind](self, layer, v), A.to(v.dtype) @ v)
                     y = attn.out_proj(merge_heads(z))
-                if layer + 1 == len(blocks):  # what follows is per token
+                last = layer + 1 == len(blocks)
+                if last:  # what follows is per token
                     x, y = x[..., self.scored, :], y[..., self.scored, :]
-                x = block.after_attention(x, y)
+                x = block.after_attention(x, y, whole=not last)
             return self.model.lm_head(self.model.final_norm(x))
 
     def first_layer(self, kind: str, masks: Tensor) -> Tensor:
@@ -158,7 +159,7 @@ class Ablator:
 
 # An ablated head's output z_h, from the layer and its values V (..., B, H, T, d): a tensor of that shape.
 ABLATIONS: dict[str, Callable[[Ablator, int, Tensor], Tensor]] = {
-    "uniform": lambda ablator, layer, v: ablator.uniform.to(v.dtype) @ v,  # A_h := U
+    "uniform": lambda ablator, layer, v: ablator.uniform[layer].to(v.dtype) @ v,  # A_h := U
     "zero": lambda ablator, layer, v: torch.zeros_like(v),
     "mean": lambda ablator, layer, v: ablator.clean.outputs[layer].mean(0).expand_as(v),  # over rows, by position
     "resample": lambda ablator, layer, v: ablator.clean.weights[layer].roll(1, 0).to(v.dtype) @ v,  # A_h of another row

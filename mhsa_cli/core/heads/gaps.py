@@ -54,20 +54,22 @@ def alphabet_of(task: Task, seed: int) -> Alphabet:
 
 
 @torch.no_grad()
-def gap_lifts(model: TransformerLM, task: Task, seed: int) -> GapLifts:
-    """Measure how well heads find repeats at trained and at unseen distances.
+def gap_lifts(model: TransformerLM, task: Task, seed: int, heads: Sequence[int] | None = None) -> GapLifts:
+    """Measure how well heads, by default all, find repeats at trained and at unseen distances.
 
     Rows are as long as the model allows and repeat blocks of distinct random symbols, a distance each; where that
-    leaves too few distances they are of random symbols, whose repeats have many.
+    leaves too few distances they are of random symbols, whose repeats have many. The layers of `heads` (indices) see
+    the same keys.
     """
+    heads = range(len(model.heads)) if heads is None else heads
     alphabet, length = alphabet_of(task, seed), min(model.max_seq_len, MAX_LENGTH)
     reach = longest_gap(length - (alphabet.start is not None))
     trained, unseen = gaps_to_test(task.gaps, range(2, min(reach, len(alphabet.symbols)) + 1))
     found: GapLifts | None = None
     if len(unseen) < GENERAL_GAPS and len(alphabet.symbols):
-        found = _mixed_lifts(model, task, alphabet, length, seed)
+        found = _mixed_lifts(model, heads, task, alphabet, length, seed)
     if found is None or len(found.unseen) <= len(unseen):
-        found = _block_lifts(model, alphabet, trained, unseen, length, seed)
+        found = _block_lifts(model, heads, alphabet, trained, unseen, length, seed)
     if len(found.unseen) >= GENERAL_GAPS:
         return found
     limit = (
@@ -118,6 +120,12 @@ def mixed_rows(alphabet: Alphabet, length: int, seed: int, rows: int) -> tuple[T
     return ids, torch.where(last >= 0, t - last, 0)
 
 
+def _of_heads(model: TransformerLM, heads: Sequence[int], ids: Tensor) -> Tensor:
+    """Compute the weights of some heads on ids (B, T): (B, N, T, T)."""
+    weights = concat_heads(head_weights(model, ids))
+    return weights if len(heads) == weights.size(1) else weights[:, list(heads)]
+
+
 def _started(rows: Tensor, alphabet: Alphabet, length: int) -> Tensor:
     if alphabet.start is not None:
         rows = torch.cat([torch.full_like(rows[:, :1], alphabet.start), rows], 1)
@@ -125,18 +133,24 @@ def _started(rows: Tensor, alphabet: Alphabet, length: int) -> Tensor:
 
 
 def _block_lifts(
-    model: TransformerLM, alphabet: Alphabet, trained: Sequence[int], unseen: Sequence[int], length: int, seed: int
+    model: TransformerLM,
+    heads: Sequence[int],
+    alphabet: Alphabet,
+    trained: Sequence[int],
+    unseen: Sequence[int],
+    length: int,
+    seed: int,
 ) -> GapLifts:
     """Measure the lifts on rows of one distance each."""
     found, gaps = GapLifts({}, {}, {}, None), (*trained, *unseen)
     if not gaps:
         return found
-    visible = model.mixers[0].visible[:length, :length].cpu()
+    visible = model.mixers[model.heads[heads[0]].layer].visible[:length, :length].cpu()
     blocks = torch.stack([repeated_blocks(alphabet, gap, length, seed) for gap in gaps])  # (gaps, rows, length)
     each = blocks.size(1) * len(model.heads) * length**2  # weights of one gap
     means = []
     for part in blocks.split(max(1, MAX_WEIGHTS // each)):
-        weights = concat_heads(head_weights(model, part.flatten(0, 1)))
+        weights = _of_heads(model, heads, part.flatten(0, 1))
         means.append(weights.unflatten(0, part.shape[:2]).mean(1, dtype=torch.float64))
     mean = torch.cat(means)  # (gaps, N, length, length)
     for target, new, used in ((followers, found.unseen, found.trained), (duplicates, found.duplicate, {})):
@@ -150,16 +164,18 @@ def _block_lifts(
     return found
 
 
-def _mixed_lifts(model: TransformerLM, task: Task, alphabet: Alphabet, length: int, seed: int) -> GapLifts:
+def _mixed_lifts(
+    model: TransformerLM, heads: Sequence[int], task: Task, alphabet: Alphabet, length: int, seed: int
+) -> GapLifts:
     """Measure the lifts on random rows: at a distance over the queries whose symbol last occurred so far back."""
     found = GapLifts({}, {}, {}, None)
-    visible = model.mixers[0].visible[:length, :length].cpu()
+    visible = model.mixers[model.heads[heads[0]].layer].visible[:length, :length].cpu()
     ids, back = mixed_rows(alphabet, length, seed, max(1, min(ROWS, MAX_WEIGHTS // (len(model.heads) * length**2))))
     counts = torch.bincount(back.flatten(), minlength=length)
     trained, unseen = gaps_to_test(task.gaps, [gap for gap in range(2, length) if counts[gap] >= MIN_QUERIES])
     if not unseen:
         return found
-    exact = by_head(concat_heads(head_weights(model, ids)))
+    exact = by_head(_of_heads(model, heads, ids))
     for target, new, used in ((followers, found.unseen, found.trained), (duplicates, found.duplicate, {})):
         for gap in (*trained, *unseen):
             keys = target_keys(target(ids), visible, back == gap)

@@ -17,17 +17,27 @@ from mhsa_cli.records.heads import HeadScore, TargetScore
 
 def score_heads(model: TransformerLM, task: Task, probe: Probe, clean: list[Tensor], seed: int) -> list[HeadScore]:
     """Score every head's pattern; `clean` are the weights on the probe, by layer."""
-    weights = concat_heads(clean)
+    weights, shuffled = concat_heads(clean), concat_heads(head_weights(model, probe.shuffled))
+    scores: dict[int, HeadScore] = {}
+    for part, heads in probe.groups(model.heads):
+        there, again = (w if len(heads) == len(model.heads) else w[:, heads] for w in (weights, shuffled))
+        scores |= zip(heads, _score_group(model, task, part, heads, there, again, seed), strict=True)
+    return [scores[i] for i in range(len(model.heads))]
+
+
+def _score_group(
+    model: TransformerLM, task: Task, probe: Probe, group: list[int], weights: Tensor, shuffled: Tensor, seed: int
+) -> list[HeadScore]:
+    """Score the heads of a group, whose layers see the same keys: weights (B, N, T, T) on both kinds of rows."""
     found = lifts(weights, probe)
     scored = scored_lifts(weights, probe, found)
-    shuffled = concat_heads(head_weights(model, probe.shuffled))
     figures = {**shape(weights, probe.visible), "positionality": positionality(weights, shuffled, probe)}
     columns = {name: values.tolist() for name, values in figures.items()}
-    gaps = gap_lifts(model, task, seed)
+    gaps = gap_lifts(model, task, seed, group)
     kinds = {"trained_gaps": gaps.trained, "unseen_gaps": gaps.unseen, "duplicate_gaps": gaps.duplicate}
     by_gap = {name: {gap: lift.tolist() for gap, lift in part.items()} for name, part in kinds.items()}
     heads = []
-    for i, address in enumerate(model.heads):
+    for i, address in enumerate(model.heads[index] for index in group):
         scores = {
             name: TargetScore(
                 mass=float(lift.mass[i]),

@@ -62,6 +62,7 @@ def trials_of(head: HeadScore, weights: Tensor, probe: Probe) -> list[Trial]:
     """
     if head.role is None:
         return []
+    probe = probe.of(head.layer)
     labels = [one for one in labels_of(head, head.role, probe.ids.size(1)) if one.target is not None][:MOST_LABELS]
     alone = [Trial(label, ideal_weights(keys_of(label, probe), probe.visible)) for label in labels]
     return [*alone, *(trial for label in labels[:1] if (trial := _mixture(head, label, weights, probe)).besides)]

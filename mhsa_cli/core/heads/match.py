@@ -103,6 +103,8 @@ def compare_models(model1: TransformerLM, task1: Task, model2: TransformerLM, ta
 
     Raises: UsageError if no rows can be shared, or the maps are too large.
     """
+    if model1.source or model2.source:
+        raise UsageError("heads of an encoder-decoder are not matched: its layers see different parts of a row")
     sizes, lengths = (task1.vocab_size, task2.vocab_size), (task1.seq_len, task2.seq_len)
     reason = why_not_comparable(sizes, lengths)
     if reason is not None:

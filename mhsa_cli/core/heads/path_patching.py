@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mhsa_cli.config.encoder_decoder import refuse_encoder_decoder
 from mhsa_cli.core.heads.causal import Ablator, ratio
 from mhsa_cli.core.heads.probe import rows_that_fit
 from mhsa_cli.core.heads.stream import output_maps, run_stream, writers, written
@@ -22,7 +23,7 @@ from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.tasks import IGNORE, Task, fixed_batch
 from mhsa_cli.core.tasks.base import Batch, stream_generator
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records.heads import PARTS, ActivationEffect, Mlp, Part, Path, PathEffect, Writer
+from mhsa_cli.records.heads import PARTS, ActivationEffect, LayerRole, Mlp, Part, Path, PathEffect, Writer
 from mhsa_cli.text import Head
 
 PAIRS, MIN_PAIRS = 64, 4  # clean and corrupted rows; fewer where rows are long
@@ -301,6 +302,7 @@ def activation_patch(
 
 
 def patcher_of(model: TransformerLM, task: Task, seed: int) -> Patcher:
-    """Draw the rows and run them. Raises: UsageError if the attention is custom, or there are no rows."""
+    """Draw the rows and run them. Raises: UsageError if the attention is custom or crosses, or there are no rows."""
     _ = model.attention  # refuses custom attention
+    refuse_encoder_decoder(sum(part.role is LayerRole.ENCODER for part in model.parts), "patching")
     return Patcher(model, draw_pairs(model, task, seed), seed)

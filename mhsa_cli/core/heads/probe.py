@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from mhsa_cli.core.heads.targets import SCORES, TargetKeys, answer, target_keys,
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch, Task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
-from mhsa_cli.text import plural
+from mhsa_cli.text import Head, plural
 
 ROWS, MIN_ROWS = 64, 4  # rows of a probe; a model is not measured if fewer fit within the limits below
 MAX_WEIGHTS = 2**24  # attention weights of all heads held at once
@@ -24,7 +25,8 @@ WEIGHT_FLOPS = 400  # cost of masking, normalising and using one attention weigh
 class Probe:
     """Held-out task rows and the same with shuffled tokens (B, T), the keys visible to each query (T, T), and targets.
 
-    `targets` holds those of SCORES that are no families; `distances` and `tokens` are for the families' members.
+    `targets` holds those of SCORES that are no families; `distances` and `tokens` are for the families' members. Where
+    layers see different keys, `parts` holds the probe of each, by layer.
     """
 
     task: Task
@@ -35,6 +37,19 @@ class Probe:
     distances: Distances
     tokens: Tokens
     inputs: str
+    parts: Sequence[Probe] = ()
+
+    def of(self, layer: int) -> Probe:
+        """Return the probe of a layer."""
+        return self.parts[layer] if self.parts else self
+
+    def groups(self, heads: Sequence[Head]) -> list[tuple[Probe, list[int]]]:
+        """Group the indices of heads by the probe of their layer."""
+        found: dict[int, tuple[Probe, list[int]]] = {}
+        for index, head in enumerate(heads):
+            own = self.of(head.layer)
+            found.setdefault(id(own), (own, []))[1].append(index)
+        return list(found.values())
 
     @property
     def ids(self) -> Tensor:
@@ -67,7 +82,23 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
         order[:, 0] = -1.0  # a start token stays where it is
     order = order.argsort(1)
     inputs = f"{n} rows of {task.name}, {plural(T, 'token')} each"
-    return probe_of(task, batch, batch.inputs.gather(1, order), model.mixers[0].visible[:T, :T].cpu(), inputs)
+    shuffled = batch.inputs.gather(1, order)
+    visible = [attn.visible[:T, :T].cpu() for attn in model.mixers]
+    if not model.source:
+        return probe_of(task, batch, shuffled, visible[0], inputs)
+    by_role = {
+        part.role: _with_enough_queries(probe_of(task, batch, shuffled, mask, inputs))
+        for part, mask in zip(model.parts, visible, strict=True)
+    }
+    parts = [by_role[part.role] for part in model.parts]
+    return replace(parts[-1], parts=parts)
+
+
+def _with_enough_queries(probe: Probe) -> Probe:
+    """Leave out positional targets that less than a quarter of the queries have: between two parts of a row few do."""
+    queries = len(probe.ids) * int((probe.visible.sum(-1) > 1).sum())
+    targets = {name: one for name, one in probe.targets.items() if SCORES[name].content or 4 * one.n >= queries}
+    return replace(probe, targets=targets)
 
 
 def probe_of(task: Task, batch: Batch, shuffled: Tensor, visible: Tensor, inputs: str) -> Probe:

@@ -31,10 +31,18 @@ SEED = 0  # neither null depends on the run's seed
 
 
 class Limits(NamedTuple):
-    """The lifts that a labelled head must exceed, by target, and for offsets by distance."""
+    """The lifts that a labelled head must exceed, by target, and for offsets by distance.
+
+    Where layers see different keys, `layers` holds those of each.
+    """
 
     targets: Mapping[str, float]
     offsets: Mapping[int, float]
+    layers: tuple[Limits, ...] = ()
+
+    def at(self, layer: int) -> Limits:
+        """Return the limits of a layer."""
+        return self.layers[layer] if self.layers else self
 
     def of(self, target: str, distance: int | None) -> float | None:
         """Return the limit of a target; None where it was not measured."""
@@ -104,8 +112,35 @@ def reached(found: Mapping[str, Lift]) -> dict[str, Tensor]:
 
 def null_limits(model: TransformerLM, task: Task) -> Limits:
     """Compute the 99th percentile of untrained heads."""
+    if model.source:
+        return _null_limits_of_parts(model, task)
     visible = model.mixers[0].visible[: task.seq_len, : task.seq_len].cpu()
     return limits_of(null_lifts(model, task), percentile, offsets_seen(visible))
+
+
+def _null_limits_of_parts(model: TransformerLM, task: Task) -> Limits:
+    """Compute the limits of an encoder-decoder, of every kind of layer alone."""
+    found = untrained_weights(model, task)
+    if found is None:
+        return Limits({}, {})
+    probe, drawn = found
+    groups = probe.groups(model.heads)
+    parts: list[list[dict[str, Tensor]]] = [[] for _ in groups]
+    for each in drawn:
+        weights = concat_heads(each).unflatten(1, (-1, len(model.heads)))  # (B, models, N, T, T)
+        for own, (part, heads) in zip(parts, groups, strict=True):
+            own.append(reached(lifts(weights[:, :, heads].flatten(1, 2), part)))
+    values = [{name: torch.cat([one[name] for one in own]) for name in own[0]} for own in parts]
+    limits = [
+        limits_of(one, percentile, offsets_seen(part.visible)) for one, (part, _) in zip(values, groups, strict=True)
+    ]
+    return _by_layer(model, groups, limits)
+
+
+def _by_layer(model: TransformerLM, groups: Sequence[tuple[Probe, list[int]]], found: Sequence[Limits]) -> Limits:
+    """Return the limits of each group of heads by layer."""
+    layers = {model.heads[i].layer: limits for (_, heads), limits in zip(groups, found, strict=True) for i in heads}
+    return Limits({}, {}, tuple(layers[layer] for layer in sorted(layers)))
 
 
 def limits_of(
@@ -133,15 +168,26 @@ def random_lifts(model: TransformerLM, probe: Probe) -> dict[str, Tensor] | None
     """
     if model.custom is not None:
         return None
+    rows, weights = random_heads(model, probe)
+    return reached(lifts(torch.cat(weights, 1), cut(probe, rows)))
+
+
+def random_heads(model: TransformerLM, probe: Probe) -> tuple[Batch, list[Tensor]]:
+    """Return the rows of `random_lifts`, and the weights of its heads on them, by layer (B, n, T, T)."""
     T = min(probe.ids.size(1), MAX_KEYS)
     times = math.ceil(RANDOM_HEADS / len(model.heads))
     rows = min(ROWS, max(MIN_ROWS, MAX_ALL // (times * len(model.heads) * T * T)))
     batch = Batch(probe.batch.inputs[:rows, :T], probe.batch.targets[:rows, :T])
-    part = probe_of(probe.task, batch, probe.shuffled[:rows, :T], probe.visible[:T, :T], probe.inputs)
     inputs = run_stream(model, batch.inputs).inputs
     generators = [stream_generator(SEED, "random-null", layer) for layer in range(len(model.blocks))]
-    weights = [w.transpose(0, 1).flatten(1, 2) for w in random_weights(model, inputs, times, generators)]
-    return reached(lifts(torch.cat(weights, 1), part))
+    weights = random_weights(model, inputs, times, generators)
+    return batch, [w.transpose(0, 1).flatten(1, 2) for w in weights]
+
+
+def cut(probe: Probe, batch: Batch) -> Probe:
+    """Return the probe of some of its rows, cut to their length."""
+    n, T = batch.inputs.shape
+    return probe_of(probe.task, batch, probe.shuffled[:n, :T], probe.visible[:T, :T], probe.inputs)
 
 
 @torch.no_grad()
@@ -186,12 +232,23 @@ def _of_norm(like: Tensor, times: int, generator: Generator) -> Tensor:
     return drawn * (like.norm(dim=-1) / drawn.norm(dim=-1)).unsqueeze(-1)
 
 
+@torch.no_grad()
 def random_limits(model: TransformerLM, probe: Probe) -> Limits | None:
     """Compute the largest lift of random heads in the same model; None for custom attention."""
-    values = random_lifts(model, probe)
-    T = min(probe.ids.size(1), MAX_KEYS)
-    distances = offsets_seen(probe.visible[:T, :T])
-    return None if values is None else limits_of(values, lambda one: float(one.max()), distances)
+
+    def largest(values: Tensor) -> float:
+        return float(values.max())
+
+    if not probe.parts:
+        values, T = random_lifts(model, probe), min(probe.ids.size(1), MAX_KEYS)
+        return None if values is None else limits_of(values, largest, offsets_seen(probe.visible[:T, :T]))
+    batch, weights = random_heads(model, probe)
+    groups, found = probe.groups(model.heads), []
+    for own, heads in groups:
+        part, layers = cut(own, batch), sorted({model.heads[i].layer for i in heads})
+        lift = reached(lifts(torch.cat([weights[layer] for layer in layers], 1), part))
+        found.append(limits_of(lift, largest, offsets_seen(part.visible)))
+    return _by_layer(model, groups, found)
 
 
 def with_limits(heads: Sequence[HeadScore], untrained: Limits, random: Limits | None) -> list[HeadScore]:
@@ -201,8 +258,8 @@ def with_limits(heads: Sequence[HeadScore], untrained: Limits, random: Limits | 
         scores = {
             name: replace(
                 score,
-                null=untrained.of(name, score.distance),
-                random_null=None if random is None else random.of(name, score.distance),
+                null=untrained.at(head.layer).of(name, score.distance),
+                random_null=None if random is None else random.at(head.layer).of(name, score.distance),
             )
             for name, score in head.scores.items()
         }

@@ -39,7 +39,7 @@ def set_patterns(ablator: Ablator, ideals: Mapping[Head, Tensor]) -> None:
     B, T = ablator.inputs.shape
     ablator.patterns = []
     for layer, attn in enumerate(ablator.model.attention):
-        weights = ablator.uniform.expand(B, attn.n_heads, T, T).clone()
+        weights = ablator.uniform[layer].expand(B, attn.n_heads, T, T).clone()
         for head, ideal in ideals.items():
             if head.layer == layer:
                 weights[:, head.head] = ideal.to(weights)

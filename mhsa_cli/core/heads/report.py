@@ -208,7 +208,9 @@ class Report:
         return cancelling(singles, {pair: effect.delta for pair, effect in zip(pairs, effects, strict=True)})
 
     def _direct(self) -> Mapping[Head, float]:
-        """Measure what each head adds to the answer's logit, less its mean over all logits."""
+        """Measure what each head adds to the answer's logit, less its mean over all logits, of a decoder alone."""
+        if self.model.source:
+            return {}
         batch = Batch(self.ablator.inputs, self.probe.batch.targets.to(self.ablator.inputs.device))
         figures, _ = direct_logits(self.model, batch, self.ablator.clean.logits)
         return {head: figure.mean for head, figure in figures.items()}
@@ -293,7 +295,7 @@ class Report:
 
     def _all_paths(self, known: Sequence[PathEffect]) -> list[PathEffect]:
         """Patch the paths between every two heads, if more is asked for, and return the strongest that were shown."""
-        if not self.more:
+        if not self.more or self.model.source:
             return []
         found = self._patched(all_paths(self.model)[:MOST_PATHS])
         shown = [path for path in found if path.above_null and path.path not in [one.path for one in known]]

@@ -38,10 +38,10 @@ def run_stream(model: TransformerLM, ids: Tensor) -> Stream:
             z = head_outputs(block.inner, block.attn_norm(x), pos)
             y, out = block.inner.out_proj(merge_heads(z)), None
             stream.inputs.append(x)
-            x = x + y if block.residual else y
+            x = block.onto(x, y)
             if block.mlp is not None and block.mlp_norm is not None:
                 out = block.mlp(block.mlp_norm(x))
-                x = x + out if block.residual else out
+                x = block.onto(x, out)
             stream.heads.append(z)
             stream.attention.append(y)
             stream.mlps.append(out)

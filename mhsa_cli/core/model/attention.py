@@ -187,6 +187,7 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
                 raise ValueError(f"window ({window}) ends at the query: it needs causal=True")
         self.d_model, self.n_heads, self.n_kv_heads = d_model, n_heads, n_kv_heads
         self.max_seq_len, self.kind, self.window, self.causal = max_seq_len, kind, window, causal
+        self.masked = window is not None  # by more than the kernels' own causal mask
         self.widths = [heads * self.d_head for heads in (n_heads, n_kv_heads, n_kv_heads)]  # of q, k and v
         self.qkv_proj = Linear(d_model, sum(self.widths), bias, device=device, dtype=dtype)
         self.out_proj = Linear(self.widths[0], d_model, bias, device=device, dtype=dtype)
@@ -292,7 +293,7 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
             context = product(self.weights_dropout(weights).to(v.dtype), v)  # (..., H, T, d)
         else:
             combined = None
-            if mask is not None or self.window is not None:
+            if mask is not None or self.masked:
                 combined = self.visible[past : past + T, : past + T]
                 combined = combined if mask is None else combined & mask
             context = fused_attention(q, k, v, combined, self.positions.bias(pos, k_pos), causal=self.causal)

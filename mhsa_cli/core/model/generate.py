@@ -48,11 +48,11 @@ def generate(
     """Yield `steps` ids that continue prompt (T,), each as soon as it is sampled.
 
     The cache changes the rounding of logits only, so the tokens differ at most at ties. The last token is not fed back:
-    T + steps - 1 tokens must fit into max_seq_len.
+    T + steps - 1 tokens must fit into max_seq_len. An encoder-decoder, without a cache, needs its source and separator.
     Raises: UsageError if they do not, if the model is not causal, or if the prompt is empty or has an id outside the
     vocabulary.
     """
-    if not all(attn.causal for attn in model.mixers):
+    if not model.source and not all(attn.causal for attn in model.mixers):
         message = "this model is not causal (model.causal is false): each token was computed with all later ones"
         raise UsageError(message, "train with model.causal=true to generate; inspect-heads --tokens takes whole rows")
     if prompt.dim() != 1:
@@ -66,11 +66,14 @@ def generate(
         if most < 1:
             hint = "shorten the prompt, or train with a larger max_seq_len"
         raise UsageError(f"prompt ({length}) + new tokens ({steps}) exceed max_seq_len ({longest})", hint)
+    if length <= model.source:
+        hint = f"give the {plural(model.source, 'token')} of the source and the separator"
+        raise UsageError(f"the prompt has {plural(length, 'token')}, an encoder-decoder reads its whole source", hint)
     try:
         check_indices("id", prompt, model.tok_emb.weight.size(-2))  # before the prompt is moved to a device
     except ValueError as error:
         raise UsageError(f"the prompt: {error}") from error
-    return _tokens(model, prompt.to(model.pos.device), steps, temperature, top_k, seed, use_cache)
+    return _tokens(model, prompt.to(model.pos.device), steps, temperature, top_k, seed, use_cache and not model.source)
 
 
 def _tokens(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +14,13 @@ from mhsa_cli.config.custom_attention import is_file, way
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.model.custom import CustomAttention, CustomLayer, Sizes
+from mhsa_cli.core.model.encoder_decoder import PartAttention, parts_of, positions_of, source_length
 from mhsa_cli.core.model.kv_cache import KVCache, LayerCache
 from mhsa_cli.core.model.layers import AnyDevice, Dropout, Embedding, LayerNorm, Linear, RMSNorm, WithTables, slotwise
 from mhsa_cli.core.model.positions import POSITIONS, Positions
 from mhsa_cli.core.ranges import check_size
 from mhsa_cli.errors import UsageError
+from mhsa_cli.records.heads import LayerPart
 from mhsa_cli.text import Head
 
 NORMS: dict[str, Callable[[int, bool], nn.Module]] = {
@@ -55,15 +58,17 @@ class MLP(nn.Module):
         return self.dropout(self.down(hidden))
 
 
-class Block(nn.Module):
+class Block(WithTables):
     """Attention, then an MLP if d_mlp > 0, each after its norm (pre-norm) and, with `residual`, added to its input.
 
     config: widths, heads, and which of these parts there are. max_seq_len: longest input, tokens. positions: shared by
     all blocks; None: those of the config. What they add to token vectors is added before the first block. custom:
-    attention in place of the built-in one.
+    attention in place of the built-in one. part: that of a layer of an encoder-decoder, which updates only the
+    positions of its queries; the MLP comes after cross-attention.
     """
 
     attn: MultiHeadSelfAttention | CustomLayer
+    updates: Tensor | None
 
     def __init__(
         self,
@@ -71,29 +76,40 @@ class Block(nn.Module):
         max_seq_len: int,
         positions: Positions | None = None,
         custom: CustomAttention | None = None,
+        part: LayerPart | None = None,
     ) -> None:
         super().__init__()
-        c = config
-        self.residual = c.residual
+        c, d_mlp = config, 0 if part is not None and part.causal else config.d_mlp
+        self.residual, self.part, self.max_seq_len = c.residual, part, max_seq_len
+        self.register_buffer("updates", None, persistent=False)  # (max_seq_len, 1) boolean; None: all positions
+        self.register_tables()
         self.attn_norm = NORMS[c.norm](c.d_model, c.bias)
         if custom is not None:
             self.attn = CustomLayer(custom, Sizes(c.d_model, c.n_heads, max_seq_len, c.dropout, c.bias))
         else:
-            self.attn = MultiHeadSelfAttention(
-                c.d_model,
-                c.n_heads,
-                max_seq_len=max_seq_len,
-                bias=c.bias,
-                dropout=c.dropout,
-                n_kv_heads=c.n_kv_heads,
-                d_head=c.d_head,
-                kind=c.attention,
-                window=c.window,
-                positions=positions or POSITIONS[c.positions](c, max_seq_len),
-                causal=c.causal,
-            )
-        self.mlp_norm = NORMS[c.norm](c.d_model, c.bias) if c.d_mlp else None
-        self.mlp = MLP(c.d_model, c.d_mlp, kind=c.mlp, bias=c.bias, dropout=c.dropout) if c.d_mlp else None
+            sizes: dict[str, Any] = {
+                "n_kv_heads": c.n_kv_heads,
+                "d_head": c.d_head,
+                "bias": c.bias,
+                "dropout": c.dropout,
+            }
+            sizes |= {"kind": c.attention, "positions": positions or POSITIONS[c.positions](c, max_seq_len)}
+            if part is not None:
+                self.attn = PartAttention(c.d_model, c.n_heads, max_seq_len, part=part, **sizes)
+            else:
+                self.attn = MultiHeadSelfAttention(
+                    c.d_model, c.n_heads, max_seq_len, window=c.window, causal=c.causal, **sizes
+                )
+        self.mlp_norm = NORMS[c.norm](c.d_model, c.bias) if d_mlp else None
+        self.mlp = MLP(c.d_model, d_mlp, kind=c.mlp, bias=c.bias, dropout=c.dropout) if d_mlp else None
+
+    def tables(self, device: AnyDevice) -> dict[str, Tensor]:
+        """Compute which positions a layer of an encoder-decoder updates."""
+        if self.part is None:
+            return {}
+        first, end = self.part.queries
+        place = torch.arange(self.max_seq_len, device=device).unsqueeze(1)
+        return {"updates": (place >= first) & (place < end)}
 
     @property
     def inner(self) -> MultiHeadSelfAttention:
@@ -111,21 +127,29 @@ class Block(nn.Module):
         y, weights = y if return_weights else (y, None)
         return self.after_attention(x, y), weights
 
-    def after_attention(self, x: Tensor, y: Tensor) -> Tensor:
-        """Compute the block's output (..., D) from its input x and attention's output y, both (..., D)."""
-        x = x + y if self.residual else y
+    def after_attention(self, x: Tensor, y: Tensor, whole: bool = True) -> Tensor:
+        """Compute the block's output (..., D) from its input x and attention's output y, both (..., D).
+
+        `whole`: they are of all positions (..., T, D), else only of some that the block updates.
+        """
+        x = self.onto(x, y, whole)
         if self.mlp is not None and self.mlp_norm is not None:
-            y = self.mlp(self.mlp_norm(x))
-            x = x + y if self.residual else y
+            x = self.onto(x, self.mlp(self.mlp_norm(x)), whole)
         return x
+
+    def onto(self, x: Tensor, y: Tensor, whole: bool = True) -> Tensor:
+        """Add y to x, or put it in its place without residuals, where the block updates x."""
+        new = x + y if self.residual else y
+        return torch.where(self.updates[: x.size(-2)], new, x) if whole and self.updates is not None else new
 
 
 class TransformerLM(WithTables):
     """A transformer over token ids, decoder-only by default: embedding, positions, blocks, norm, output map.
 
     Shapes: ids (B, T) to logits (B, T, V); in a stack (M, B, T) to (M, B, T, V).
-    config: the `model` section of a config: widths, heads, layers and forms. vocab_size: number of ids V. max_seq_len:
-    longest input, tokens. custom: attention from a file, in every block in place of the built-in one.
+    config: the `model` section of a config: widths, heads, layers and forms; with encoder_layers an encoder-decoder on
+    rows [source | separator | answer]: `source` is the length of the first, `parts` those of its layers. vocab_size:
+    number of ids V. max_seq_len: longest input, tokens. custom: attention from a file, in place of the built-in one.
     Raises: ValueError for sizes below 1, ids outside the vocabulary, more tokens than max_seq_len, or a cache that is
     not of this model.
     """
@@ -139,12 +163,15 @@ class TransformerLM(WithTables):
         super().__init__()
         check_size("vocab_size", vocab_size)
         check_size("max_seq_len", max_seq_len)
-        self.max_seq_len, self.init_std = max_seq_len, config.init_std
+        self.max_seq_len, self.source = max_seq_len, source_length(config, max_seq_len)
+        self.parts, self.init_std = parts_of(config, max_seq_len), config.init_std
         self.register_tables()
         self.tok_emb = Embedding(vocab_size, config.d_model)
-        self.positions = POSITIONS[config.positions](config, max_seq_len)
+        longest = max_seq_len if config.positions == "rope" else max_seq_len - self.source  # rope has no weights
+        self.positions = POSITIONS[config.positions](config, longest)
         self.embed_dropout = Dropout(config.dropout)
-        blocks = (Block(config, max_seq_len, self.positions, custom) for _ in range(config.n_layers))
+        each: Sequence[LayerPart | None] = self.parts or [None] * config.n_layers
+        blocks = (Block(config, max_seq_len, self.positions, custom, part) for part in each)
         self.blocks = nn.ModuleList(blocks)  # type: ignore[assignment]  # ModuleList is not generic
         self.final_norm = NORMS[config.norm](config.d_model, config.bias)
         self.lm_head = Linear(config.d_model, vocab_size)
@@ -152,8 +179,8 @@ class TransformerLM(WithTables):
             self.lm_head.weight = self.tok_emb.weight
 
     def tables(self, device: AnyDevice) -> dict[str, Tensor]:
-        """Compute the positions 0, 1, ... (max_seq_len,)."""
-        return {"pos": torch.arange(self.max_seq_len, device=device)}
+        """Compute the positions 0, 1, ... (max_seq_len,); behind the source of an encoder-decoder again from 0."""
+        return {"pos": positions_of(self.source, self.max_seq_len).to(device)}
 
     @property
     def attention(self) -> list[MultiHeadSelfAttention]:
@@ -189,6 +216,9 @@ class TransformerLM(WithTables):
         """
         if ids.dim() < 2:
             raise ValueError(f"ids must be (B, T), got {tuple(ids.shape)}")
+        if self.source and (cache is not None or ids.size(-1) <= self.source):
+            wanted = f"an encoder-decoder takes rows of more than {self.source} tokens, its source, without a cache"
+            raise ValueError(f"{wanted}, got {tuple(ids.shape)}")
         if cache is not None and len(cache) != len(self.blocks):
             raise ValueError(f"the cache is for {len(cache)} layers, the model has {len(self.blocks)}")
         past, T = 0 if cache is None else cache.length, ids.size(-1)

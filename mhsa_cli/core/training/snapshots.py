@@ -139,6 +139,16 @@ class Snapshots:
 
     def _heads(self, weights: Tensor, probe: Probe) -> list[HeadSnapshot]:
         """Score one model's heads at several steps by their lifts alone: weights (B, K * n, T, T)."""
+        heads: dict[int, HeadSnapshot] = {}
+        for part, index in self._groups(probe, weights.size(1)):
+            heads |= zip(index, self._group(weights[:, index], part, index), strict=True)
+        return [heads[i] for i in range(weights.size(1))]
+
+    def _groups(self, probe: Probe, n: int) -> list[tuple[Probe, list[int]]]:
+        """Group the indices of n heads, those of several steps, by what their layers see."""
+        return probe.groups(self.model.heads * (n // sum(self.layers)))
+
+    def _group(self, weights: Tensor, probe: Probe, index: Sequence[int]) -> list[HeadSnapshot]:
         found = lifts(weights, probe)
         lift = {name: target.lift.tolist() for name, target in found.items()}
         best = found.get("offset")
@@ -147,7 +157,7 @@ class Snapshots:
         by_distance = {} if best is None or best.by_distance is None else best.by_distance
         offsets = {d: [round(x, 4) for x in ls.tolist()] for d, ls in by_distance.items() if abs(d) <= MAX_DISTANCE}
         heads = []
-        for i, (layer, head) in enumerate(self.model.heads * (weights.size(1) // sum(self.layers))):
+        for i, (layer, head) in enumerate(self.model.heads[one % sum(self.layers)] for one in index):
             own_lifts = {name: values[i] for name, values in lift.items()}
             near = {d: values[i] for d, values in offsets.items()}
             heads.append(HeadSnapshot(layer, head, own_lifts, None if distance is None else distance[i], offsets=near))
@@ -167,13 +177,20 @@ class Snapshots:
         self, records: Sequence[SnapshotRecord], own: Tensor, shuffled: Tensor, probe: Probe
     ) -> dict[int, SnapshotRecord]:
         """Add maps and the other figures, by step: weights (B, K * n, T, T) on the task's rows and on shuffled ones."""
-        figures = [*shape(own, probe.visible).values(), positionality(own, shuffled, probe)]
-        columns = zip(*([finite_or_none(x) for x in values.tolist()] for values in figures), strict=True)
-        maps, pool = small_maps(own[0], bool(probe.visible.triu(1).any()))
+        columns: dict[int, tuple[float | None, ...]] = {}
+        for part, index in self._groups(probe, own.size(1)):
+            ours, theirs = own[:, index], shuffled[:, index]
+            figures = [*shape(ours, part.visible).values(), positionality(ours, theirs, part)]
+            rows = zip(*([finite_or_none(x) for x in values.tolist()] for values in figures), strict=True)
+            columns |= zip(index, rows, strict=True)
+        sees_ahead = any(bool(part.visible.triu(1).any()) for part, _ in probe.groups(self.model.heads))
+        maps, pool = small_maps(own[0], sees_ahead)
         heads = [head for record in records for head in record.heads]
         known = [
             replace(head, entropy=entropy, uniformity=uniformity, confidence=sure, positionality=same)
-            for head, (entropy, uniformity, sure, same) in zip(heads, columns, strict=True)
+            for head, (entropy, uniformity, sure, same) in zip(
+                heads, [columns[i] for i in range(len(heads))], strict=True
+            )
         ]
         own_heads, own_maps, n = iter(known), iter(maps), sum(self.layers)
         found = {}

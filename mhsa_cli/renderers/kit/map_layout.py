@@ -25,10 +25,13 @@ _LEAST = 24  # pooling for height stops here: smaller pictures say nothing
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One head: its summary and its cells."""
+    """One head: summary and cells, the tokens `down` the side (queries) and `across` (keys), and its layer's role."""
 
     summary: HeadSummary
     cells: Cells
+    down: Sequence[str]
+    across: Sequence[str]
+    role: str = ""
 
 
 Rows = Sequence[Sequence[Panel]]  # the heads of each layer
@@ -90,7 +93,7 @@ def _lay_out(rows: Rows, kind: CellKind, size: int, axis: int, length: int, widt
         return None
     alone = sum(map(len, rows)) == 1
     limit = width - axis if alone else min(wide + _OVERHANG, width - axis)
-    titles = [cell_len(text) for row in rows for panel in row for text in title_lines(panel.summary, limit)]
+    titles = [cell_len(text) for row in rows for panel in row for text in title_lines(panel.summary, limit, panel.role)]
     longest = axis + max([wide, *titles])
     panel = axis + max([wide, *(title - _OVERHANG for title in titles)])
     if longest > width:
@@ -118,7 +121,9 @@ def _is_even(rows: Rows, plan: Plan) -> bool:
 
 
 def _height(rows: Rows, plan: Plan) -> int:
-    titles = [max(len(title_lines(panel.summary, plan.title)) for panel in part) for part in _bands(rows, plan)]
+    titles = [
+        max(len(title_lines(panel.summary, plan.title, panel.role)) for panel in part) for part in _bands(rows, plan)
+    ]
     return sum(titles) + len(titles) * (plan.tall + 1 + (plan.axis > 0))
 
 
@@ -128,11 +133,12 @@ def balanced(row: Sequence[Panel], per_row: int) -> list[Sequence[Panel]]:
     return [row[start : start + size] for start in range(0, len(row), size)]
 
 
-def title_lines(summary: HeadSummary, limit: int) -> list[str]:
+def title_lines(summary: HeadSummary, limit: int, role: str = "") -> list[str]:
     """Write the title of a head, in as many lines as `limit` columns need."""
     entropy = "" if summary.entropy is None else f"entropy {fixed(summary.entropy, 2)}"
-    first = f"{summary.name}  {entropy}".rstrip()
-    lines = [first] if len(first) <= limit else [summary.name, entropy]
+    name = f"{summary.name} {role}".rstrip()
+    first = f"{name}  {entropy}".rstrip()
+    lines = [first] if len(first) <= limit else [*([name] if len(name) <= limit else [summary.name, role]), entropy]
     if summary.answer_weight is not None:
         answer = f"answer {fixed(summary.answer_weight, 2)}"
         uniform = "" if summary.answer_uniform is None else f"(uniform {fixed(summary.answer_uniform, 2)})"

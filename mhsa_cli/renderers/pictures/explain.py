@@ -8,7 +8,7 @@ from rich.text import Text
 
 from mhsa_cli.records.claim_words import target_words, words
 from mhsa_cli.records.claims import Predicate, Status
-from mhsa_cli.records.heads import HeadReport, HeadScore
+from mhsa_cli.records.heads import HeadReport, HeadScore, LayerPart, LayerRole
 from mhsa_cli.records.labels import CONDITIONAL, Extent, Role
 from mhsa_cli.renderers.kit.palette import BOLD, PLAIN
 from mhsa_cli.renderers.kit.text_lines import Lines, assemble, wrap_words
@@ -32,6 +32,18 @@ def explain_model(report: HeadReport) -> str:
     rest = [words(claim) for claim in verdict.claims if claim.predicate not in others]
     rest += [f"Measured on {verdict.inputs}.", *last] if verdict.inputs else last
     return "\n".join([*first, " ".join(rest)])
+
+
+LAYERS = {
+    LayerRole.ENCODER: "encoder",
+    LayerRole.DECODER: "decoder",
+    LayerRole.CROSS: "cross-attention to the encoder",
+}
+
+
+def layer_names(parts: Sequence[LayerPart]) -> str:
+    """Name the layers of an encoder-decoder: "L0 encoder, L1 decoder, L2 cross-attention to the encoder"."""
+    return ", ".join(f"L{layer} {LAYERS[part.role]}" for layer, part in enumerate(parts))
 
 
 def explain_teamwork(report: HeadReport) -> str:

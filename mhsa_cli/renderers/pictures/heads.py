@@ -60,6 +60,7 @@ def head_table(maps: HeadMaps, surface: Surface, *, heads: Sequence[Head] | None
     back = "by distance: attention 0, 1, 2 ... tokens back in this row"
     columns: list[Column[HeadSummary]] = [
         Column("head", lambda h: h.name, whole=True),
+        Column("layer", lambda h: maps.parts[h.layer].role if maps.parts else "", when=bool(maps.parts)),
         Column("pattern", label, wraps=True, when=labelled),
         Column("weight", partial(part, "mass"), "right", legend=weight, when=labelled),
         Column("uniform", partial(part, "uniform"), "right", drop=2, legend=uniform, when=labelled),
@@ -180,9 +181,12 @@ def bars(values: Sequence[float], glyphs: Glyphs) -> str:
 
 
 def by_distance(weights: Sequence[Sequence[float]]) -> list[float]:
-    """Average a causal map along its diagonals: the mean weight on the key 0, 1, 2, ... positions back."""
+    """Average a map along its diagonals: the mean weight on the key 0, 1, 2, ... positions back.
+
+    A query with no weight at all sees no key, and does not count.
+    """
     means = []
     for distance in range(min(len(weights), DISTANCES)):
-        band = [row[q] for q, row in enumerate(weights[distance:]) if q < len(row)]
+        band = [row[q] for q, row in enumerate(weights[distance:]) if q < len(row) and any(row)]
         means.append(sum(band) / len(band) if band else 0.0)
     return means

@@ -9,7 +9,7 @@ from itertools import chain
 from rich.cells import cell_len
 
 from mhsa_cli.records.heads import HeadMaps, HeadSummary
-from mhsa_cli.renderers.kit.cells import color_bar, masked_cells, paint, pool
+from mhsa_cli.renderers.kit.cells import Cells, Matrix, color_bar, masked_cells, paint, pool
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.map_layout import GAP, MAX_TOKEN, Panel, Plan, balanced, choose_plan, title_lines
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
@@ -26,7 +26,7 @@ def head_maps(maps: HeadMaps, surface: Surface, *, heads: Collection[Head] | Non
     rows = _select(maps, heads)
     length = max((len(panel.cells) for row in rows for panel in row), default=0)
     plan = choose_plan(rows, length, maps.tokens, surface)
-    bands = [_draw_row(part, plan, maps.tokens, surface) for row in rows for part in balanced(row, plan.per_row)]
+    bands = [_draw_row(part, plan, surface) for row in rows for part in balanced(row, plan.per_row)]
     return stacked([_heading(maps, plan, surface), *bands, _caption(rows, plan, length, surface)])
 
 
@@ -34,7 +34,7 @@ def _select(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[Panel]
     summaries = {summary.address: summary for summary in maps.heads}
     rows = [
         [
-            Panel(summaries.get(Head(number, index), HeadSummary(number, index, None)), masked_cells(weights))
+            _panel(summaries.get(Head(number, index), HeadSummary(number, index, None)), weights, maps)
             for index, weights in enumerate(heads)
             if chosen is None or (number, index) in chosen
         ]
@@ -43,8 +43,19 @@ def _select(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[Panel]
     return [row for row in rows if row]
 
 
-def _draw_row(row: Sequence[Panel], plan: Plan, tokens: Sequence[str], surface: Surface) -> Lines:
-    titles = [title_lines(panel.summary, plan.title) for panel in row]
+def _panel(summary: HeadSummary, weights: Matrix, maps: HeadMaps) -> Panel:
+    """Make the panel of a head; of a layer of an encoder-decoder it holds the queries and keys of its part."""
+    if not maps.parts:
+        return Panel(summary, masked_cells(weights), maps.tokens, maps.tokens)
+    part = maps.parts[summary.layer]
+    down, across = slice(*part.queries), slice(*part.keys)
+    rows = [list(row[across]) for row in weights[down]]
+    cells: Cells = masked_cells(rows) if part.causal else [[*row] for row in rows]
+    return Panel(summary, cells, maps.tokens[down], maps.tokens[across], part.role)
+
+
+def _draw_row(row: Sequence[Panel], plan: Plan, surface: Surface) -> Lines:
+    titles = [title_lines(panel.summary, plan.title, panel.role) for panel in row]
     top = max(map(len, titles))
     grid = Grid(surface.width, top + (1 if plan.axis else 0) + plan.tall)
     for number, panel in enumerate(row):
@@ -52,16 +63,16 @@ def _draw_row(row: Sequence[Panel], plan: Plan, tokens: Sequence[str], surface: 
         for y, text in enumerate(titles[number]):
             grid.put(left, y, text, BOLD if y == 0 else PLAIN)
         if plan.axis:
-            _axes(grid, left, top, plan, tokens[: len(panel.cells)], surface)
+            _axes(grid, left, top, plan, panel, surface)
         paint(grid, left, top + (1 if plan.axis else 0), pool(panel.cells, plan.size), plan.kind, surface)
     return grid.lines()
 
 
-def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], surface: Surface) -> None:
+def _axes(grid: Grid, left: int, top: int, plan: Plan, panel: Panel, surface: Surface) -> None:
     """Write query tokens down the left side, and key tokens along the top, as many as can be read."""
     mark = surface.glyphs.cut_text
-    texts = [cut(escape(token), MAX_TOKEN, mark) for token in tokens]
-    for q, text in enumerate(texts):
+    down, texts = ([cut(escape(token), MAX_TOKEN, mark) for token in side] for side in (panel.down, panel.across))
+    for q, text in enumerate(down):
         grid.put(left - plan.axis, top + 1 + q, pad(text, plan.axis - 1, "right"), DIM)
     step = plan.kind.wide
     stride = max(1, math.ceil((max(map(cell_len, texts), default=0) + 1) / step))

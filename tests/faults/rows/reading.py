@@ -59,6 +59,7 @@ MODEL: dict[str, tuple[Any, ...]] = {
     "rope_layout": ("word", "interleaved", "half"),
     "attention": ("word", "softmax", "linear", "uniform"),
     "causal": ("bool",),
+    "encoder_layers": ("int", 0, 1024),
     "window": ("int?", 1, 65536),
     "bias": ("bool",),
     "init_std": ("float?", 5e-324, 100.0),
@@ -96,8 +97,8 @@ NULLS = ("~", "null", "Null", "NULL")
 TEXTS = {("task", "path"), ("model", "attention"), ("train", "device"), ("train", "init")}  # the keys of text
 DEFAULTS: dict[str, dict[str, Any]] = {
     "model": {
-        "d_model": 32, "n_heads": 4, "d_head": None, "n_kv_heads": None, "n_layers": 1, "d_mlp": 0,
-        "mlp": "gelu", "residual": False,
+        "d_model": 32, "n_heads": 4, "d_head": None, "n_kv_heads": None, "n_layers": 1, "encoder_layers": 0,
+        "d_mlp": 0, "mlp": "gelu", "residual": False,
         "norm": "none", "positions": "sinusoidal", "rope_theta": 10000.0, "rope_layout": "interleaved",
         "attention": "softmax", "causal": True, "window": None, "bias": True, "init_std": None, "dropout": 0.0,
         "max_seq_len": None, "tie_embeddings": False,
@@ -276,6 +277,11 @@ def unlawful(task: dict[str, Any], model: dict[str, Any], train: dict[str, Any])
         yield "alibi"
     if model["window"] is not None and (model["attention"] != "softmax" or not model["causal"]):
         yield "window"
+    if model["encoder_layers"]:
+        copies = task["name"] in ("copy", "reverse") and task["separator"] and task["min_length"] is None
+        plain = model["causal"] and model["window"] is None and model["max_seq_len"] is None
+        if not (copies and plain and model["attention"] in ("softmax", "uniform")):
+            yield "encoder"
     if (model["max_seq_len"] or length) < length:
         yield "reach"
     steps = train["epochs"] * train["steps_per_epoch"]

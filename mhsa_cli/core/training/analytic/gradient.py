@@ -23,8 +23,12 @@ def has_analytic_gradient(model: TransformerLM, dtype: str) -> bool:
     """Whether all parts of a model have an analytic gradient."""
     blocks, attention = model.blocks, [mixer for mixer in model.mixers if isinstance(mixer, MultiHeadSelfAttention)]
     norms = [model.final_norm] + [norm for block in blocks for norm in (block.attn_norm, block.mlp_norm) if norm]
-    plain = len(attention) == len(model.blocks) and all(
-        attn.kind == "softmax" and attn.window is None and attn.n_kv_heads == attn.n_heads for attn in attention
+    plain = (
+        not model.source
+        and len(attention) == len(model.blocks)
+        and all(
+            attn.kind == "softmax" and attn.window is None and attn.n_kv_heads == attn.n_heads for attn in attention
+        )
     )
     known = all(isinstance(norm, nn.Identity | layers.LayerNorm) for norm in norms)
     known &= all(block.mlp is None or block.mlp.gate is None for block in blocks)
