@@ -21,8 +21,8 @@ from mhsa_cli.records.evaluation import Evaluation, Place
 HELD = 2**26  # numbers of attention weights or logits of one layer held at once
 
 
-def with_longer_rows(model: TransformerLM, config: Config, task: Task, max_seq_len: int) -> TransformerLM:
-    """Copy a model with tables for rows of up to `max_seq_len` tokens; its weights, which know no length, stay."""
+def with_rows_of(model: TransformerLM, config: Config, task: Task, max_seq_len: int) -> TransformerLM:
+    """Copy a model with tables for rows of `max_seq_len` tokens; its weights, which know no length, stay."""
     longer = config.model_copy(update={"model": config.model.model_copy(update={"max_seq_len": max_seq_len})})
     made = build_model(longer, task)
     made.load_state_dict(model.state_dict())

@@ -10,7 +10,7 @@ from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.config.scalars import write
 from mhsa_cli.config.schema import SCHEMES, Config
 from mhsa_cli.config.task_changes import changed_tasks
-from mhsa_cli.core.evaluation import evaluate, with_longer_rows
+from mhsa_cli.core.evaluation import evaluate, with_rows_of
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.statistics import median_of
 from mhsa_cli.core.tasks import Batch, Task, TrainBatches, fixed_batch
@@ -58,10 +58,15 @@ def evaluate_trained(
     batches: list[Batch] = [fixed_batch(each, seed, "eval", n) for _, each in tasks]
     trained = TrainBatches(task, train.seed, train.batch_size, train.sequential)
     seen = rows_seen(trained, at, [batch.inputs for batch in batches])
-    longest = max(each.seq_len for _, each in tasks)
-    longer = model if longest <= model.max_seq_len else with_longer_rows(model, config, task, longest)
     results = [
-        evaluate(model if each.seq_len <= model.max_seq_len else longer, each, batch, settings, count, train)
+        evaluate(
+            model if _takes(model, each.seq_len) else with_rows_of(model, config, task, each.seq_len),
+            each,
+            batch,
+            settings,
+            count,
+            train,
+        )  # fmt: skip
         for (settings, each), batch, count in zip(tasks, batches, seen, strict=True)
     ]
     return RunEvaluation(folder.name, at, seed, results)
@@ -106,13 +111,19 @@ def _check_ids(settings: Mapping[str, Any], task: Task, model: TransformerLM, tr
         raise UsageError(f"{message}, the model has learned {trained.separator}", "train another run with them", "ids")
 
 
+def _takes(model: TransformerLM, seq_len: int) -> bool:
+    """Return whether a model takes rows of this length as it is: of an encoder-decoder it sets where a source ends."""
+    return seq_len == model.max_seq_len if model.source else seq_len <= model.max_seq_len
+
+
 def _check_length(settings: Mapping[str, Any], task: Task, model: TransformerLM, config: Config) -> None:
     """Refuse rows that are longer than a model which has learned or been built for a length. Raises: UsageError."""
     longest = model.max_seq_len
-    if task.seq_len <= longest:
+    if _takes(model, task.seq_len):
         return
     found = f"{_typed(settings)}: rows have {task.seq_len} tokens"
-    way = f"use task.seq_len={longest} or less, or train with model.max_seq_len={task.seq_len}"
+    less = "" if model.source else " or less"
+    way = f"use task.seq_len={longest}{less}, or train with model.max_seq_len={task.seq_len}"
     if model.custom is not None:
         raise UsageError(f"{found}, its custom attention was built for {longest}", way, "length")
     if config.model.positions == "learned":

@@ -8,7 +8,7 @@ import torch
 from mhsa_cli.config.load import parse
 from mhsa_cli.config.schema import Config, TrainConfig
 from mhsa_cli.config.tasks import DATA_FILES
-from mhsa_cli.core.evaluation import evaluate, with_longer_rows
+from mhsa_cli.core.evaluation import evaluate, with_rows_of
 from mhsa_cli.core.statistics import wilson
 from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, build_task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
@@ -93,7 +93,7 @@ def test_figures_do_not_depend_on_how_rows_are_chunked(name: str) -> None:
 def test_longer_rows_begin_as_shorter_ones_do(positions: str) -> None:
     config, task = made(f"positions={positions}")
     model = build_model(config, task).eval()
-    longer = with_longer_rows(model, config, task, 37)
+    longer = with_rows_of(model, config, task, 37)
     ids = torch.randint(9, (5, 37), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         short, long = model(ids[:, :14]), longer(ids)
