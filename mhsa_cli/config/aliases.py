@@ -21,7 +21,9 @@ ALIASES: dict[str, str] = {
     "model.n_heads": "n_head num_heads num_head nhead nheads heads num_attention_heads n_attention_heads",
     "model.n_kv_heads": "num_kv_heads n_kv_head num_key_value_heads kv_heads n_head_kv n_query_groups num_query_groups "
     "multi_query_group_num",
-    "model.n_layers": "n_layer num_layers nlayers layers depth n_blocks num_blocks num_hidden_layers",
+    "model.n_layers": "n_layer num_layers nlayers layers depth n_blocks num_blocks num_hidden_layers "
+    "num_decoder_layers decoder_layers n_decoder_layers dec_layers",
+    "model.encoder_layers": "num_encoder_layers n_encoder_layers enc_layers",
     "model.d_mlp": "d_ff dff ffn_dim ffn_hidden_size intermediate_size mlp_dim mlp_hidden_dim d_inner dim_feedforward",
     "model.mlp": "activation activation_function activation_fn act_fn hidden_act mlp_type ffn_type mlp_class_name",
     "model.residual": "residuals skip skip_connection skip_connections use_residual",
