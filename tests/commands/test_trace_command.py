@@ -36,7 +36,7 @@ def test_the_picture_fits_and_keeps_its_shapes(width: int, monkeypatch: pytest.M
 def test_json_is_one_document_with_all_layers() -> None:
     document = mhsa("trace", "--json", "n_layers=2", "--batch", "3").json
     told = {"task", "attention", "positions", "seed", "n_layers", "sizes", "steps", "flops", "bytes", "loss", "checks"}
-    assert set(document) == told | {"parts", "parameters", "attention_parameters", "attention_formula", "cache"}
+    assert set(document) == told | {"parts", "parameters", "attention_parameters", "attention_formula", "cache", "init"}
     assert {step["layer"] for step in document["steps"]} == {None, 0, 1}
     measured = {"dtype", "flops", "bytes", "mean", "std"}
     assert set(document["steps"][0]) == measured | {
