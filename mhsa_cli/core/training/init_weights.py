@@ -39,7 +39,7 @@ class Source(NamedTuple):
 def read_tensors(data: bytes, file: str) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file. Raises: UsageError if it is none."""
     try:
-        return load(data)
+        return dict(sorted(load(data).items()))
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UsageError(
             f"train.init: {escape(file)} is no safetensors file", f"save it by {HOW_TO_SAVE}", CODE
