@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -81,7 +82,7 @@ def _number(text: str) -> int | float:
         number = resolve(text)
     except ScalarError as error:
         raise RangeError(str(error), error.hint) from None
-    if not isinstance(number, int | float) or isinstance(number, bool) or abs(number) == float("inf"):
+    if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number):
         raise RangeError("the ends of a range are finite numbers")
     return number
 

@@ -311,6 +311,8 @@ def test_a_grid_that_is_written_down_gives_itself(swept: str, overrides: list[st
         ("lr: {from: 1, to: 2}", "range", 7),
         ("lr: {from: 1, to: x, steps: 3}", "range", 21),
         ("lr: {from: 1, to: 2, steps: 2.5}", "range", 31),
+        ("lr: {from: .nan, to: 2, steps: 3}", "range", 7),
+        ("lr: {from: 1, to: .inf, steps: 3}", "range", 7),
         ("lr: {from: 1, to: 2, steps: 3, scale: lin}", "range", 41),
         ("lr: {from: 1, to: 2, step: 3}", "unknown-key", 24),
         ("lr: {from: 0, to: 2, steps: 3, scale: log}", "range", 7),
