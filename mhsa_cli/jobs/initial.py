@@ -104,7 +104,9 @@ def init_digests(configs: Sequence[Config]) -> dict[str, str]:
             continue
         data = _read(Path(located(file)))
         if file not in found:
-            tell(f"note: every trial begins with the weights of {file}: its seed draws batches and dropout only")
+            shared = all(other.train.init == file for other in configs)
+            which = "every trial" if shared else f"each trial of train.init={file}"
+            tell(f"note: {which} begins with the weights of {file}: its seed draws batches and dropout only")
         found[file] = sha256(data).hexdigest()
         if not is_file(config.model.attention):
             load_initial(build_model(config, make_task(config)), config, read_tensors(data, file), file)

@@ -98,6 +98,13 @@ def test_a_resume_is_exact_and_every_trial_begins_alike(made: dict[str, Any], he
     assert all(np.array_equal(first[0][name], first[1][name]) for name in first[0])
 
 
+def test_a_sweep_over_files_names_the_trials_of_each(made: dict[str, Any], here: Path) -> None:
+    named = f"train.init={FILE}"
+    for value, some in ((FILE, False), (f"{FILE},null", True)):
+        said = run("sweep", *SETTINGS, f"train.init={value}", "--seeds", "1", "--dry-run")
+        assert (named in said.err) is some and FILE in said.err
+
+
 def test_a_resumed_sweep_finds_the_file_in_a_trial(made: dict[str, Any], here: Path) -> None:
     run("sweep", *SETTINGS, f"train.init={FILE}", "--seeds", "2", "--name", "s")
     trial = here / "runs" / "s" / "seed=9"
