@@ -107,8 +107,9 @@ def _check_ids(settings: Mapping[str, Any], task: Task, model: TransformerLM, tr
         message = f"{_typed(settings)}: rows have {task.vocab_size} ids, the model has {known}"
         raise UsageError(message, f"use task.vocab_size={known} or less", "ids")
     if task.separator != trained.separator:
-        message = f"{_typed(settings)}: the separator of these rows is the id {task.separator}"
-        raise UsageError(f"{message}, the model has learned {trained.separator}", "train another run with them", "ids")
+        of_rows, learned = ("none" if one is None else f"the id {one}" for one in (task.separator, trained.separator))
+        message = f"{_typed(settings)}: the separator of these rows is {of_rows}, the model has learned {learned}"
+        raise UsageError(message, "train another run with them", "ids")
 
 
 def _takes(model: TransformerLM, seq_len: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from mhsa_cli import __version__
 from mhsa_cli.config.condition import Condition
 from mhsa_cli.config.load import load_config, parse
+from mhsa_cli.config.scalars import write
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import DATA_FILES, data_file, with_data_file
 from mhsa_cli.errors import IS, DamageError, OtherVersionError, RunError, StorageError, UsageError
@@ -41,7 +42,7 @@ def differences(before: Config, after: Config, may_change: Set[str] = frozenset(
     """List the settings that differ, as `key: before -> after`, except those in `may_change`."""
     old, new = flat(before), flat(after)
     keys = [key for key in {**old, **new} if key not in may_change]
-    return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in keys if old.get(key) != new.get(key)]
+    return [f"{key}: {write(old.get(key))} -> {write(new.get(key))}" for key in keys if old.get(key) != new.get(key)]
 
 
 def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = True) -> Config:

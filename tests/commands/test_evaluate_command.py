@@ -97,6 +97,8 @@ def test_what_cannot_be_evaluated_is_refused(wrong: tuple[str, ...], tiny: Path)
 def test_a_task_with_another_separator_is_refused(here: Path) -> None:
     assert mhsa("train", "task.name=copy", "vocab_size=12", "seq_len=8", "d_model=8", "epochs=1", *QUICK, "c").code == 0
     assert mhsa("evaluate", "c", "vocab_size=11").code == 2
+    in_place = mhsa("evaluate", "c", "separator=false")
+    assert in_place.code == 2 and "the id 11" in in_place.err and "None" not in in_place.err
     found = results("c", "seq_len=4,8", "--rows", "9")
     assert [[place["at"] for place in one["positions"]] for one in found[1:]] == [[2, 3], [4, 5, 6, 7]]
     assert [[place["at"] for place in one["answers"]] for one in found[1:]] == [[0, 1], [0, 1, 2, 3]]

@@ -143,6 +143,11 @@ def test_a_change_that_makes_another_run_is_refused_by_name(change: str, tiny: P
     assert tree(tiny) == before
 
 
+def test_a_refused_change_is_written_as_in_a_config(tiny: Path) -> None:
+    said = mhsa("train", "--resume", "tiny", "model.window=3", "model.bias=false")
+    assert said.code == 2 and "model.window: null -> 3" in said.err and "model.bias: true -> false" in said.err
+
+
 @pytest.mark.parametrize(
     ("key", "old", "new"), [("model.d_mlp", "20", "21"), ("model.n_heads", "3", "4"), ("train.lr", "0.005", "0.006")]
 )
