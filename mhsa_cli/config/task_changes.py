@@ -19,6 +19,7 @@ from mhsa_cli.errors import UsageError
 MOST = 1000  # tasks of a table
 # What says which id is which symbol: other rows would be written in another vocabulary.
 FIXED = {"task.name", *(f"task.{key}" for key in DATA_FILES.values())}
+OF_TRAINING = {"task.loss_on", "task.period_per"}  # held-out rows are drawn and scored alike with each of them
 
 
 def changed_tasks(config: Config, changes: Sequence[str]) -> list[tuple[dict[str, Any], TaskConfig | OwnTask]]:
@@ -32,8 +33,8 @@ def changed_tasks(config: Config, changes: Sequence[str]) -> list[tuple[dict[str
     if problems:
         raise ConfigError(problems)
     for key, axis in axes.items():
-        if not key.startswith("task.") or key in FIXED:
-            why = "decides what the ids mean" if key in FIXED else "is no setting of the task"
+        why = _refusal(key)
+        if why is not None:
             way = f"train another run: mhsa train {key}={axis.values[0][0]}"
             raise UsageError(f"`{key}` {why}: only rows change when a run is evaluated", way, "no-task-setting")
     found: list[tuple[dict[str, Any], TaskConfig | OwnTask]] = []
@@ -43,6 +44,15 @@ def changed_tasks(config: Config, changes: Sequence[str]) -> list[tuple[dict[str
     if len(found) > MOST:
         raise UsageError(f"found more than {MOST:,} combinations of settings, wanted fewer", "use fewer values")
     return found if axes else []
+
+
+def _refusal(key: str) -> str | None:
+    """Say why a setting cannot be changed; None if it can."""
+    if key in OF_TRAINING:
+        return "changes training alone"
+    if key in FIXED:
+        return "decides what the ids mean"
+    return None if key.startswith("task.") else "is no setting of the task"
 
 
 def _task(config: Config, overrides: Sequence[Override]) -> TaskConfig | OwnTask:

@@ -75,6 +75,8 @@ def test_longer_rows_need_positions_without_a_table(tiny: Path) -> None:
     [
         ("vocab_size=12",),  # the model has 11 ids
         ("task.name=copy",),
+        ("task.loss_on=all",),
+        ("task.period_per=batch",),
         *((f"task.{key}=x.txt",) for key in DATA_FILES.values()),
         ("train.lr=0.1",),
         ("n_heads=3",),
