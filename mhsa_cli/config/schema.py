@@ -129,7 +129,7 @@ class ModelConfig(Section):
     causal: bool = Field(default=True, description="hide later tokens; false = encoder: every query sees all keys")
     window: SeqLen | None = Field(default=None, description="sliding window of softmax, in tokens; null = none")
     bias: bool = Field(default=True, description="biases in the linear layers")
-    init_std: Annotated[float, Field(gt=0, le=100)] | None = Field(
+    init_std: Annotated[float, Field(ge=1e-4, le=100)] | None = Field(
         default=None, description="initial weights from N(0, init_std^2), biases 0, as GPT-2; null = as torch.nn.Linear"
     )
     dropout: Rate = Field(default=0.0, description="dropout probability in training")
@@ -314,7 +314,8 @@ class TrainConfig(Section):
     def _decays(cls, value: float, info: ValidationInfo) -> float:
         lr = info.data.get("lr")
         if lr is not None and value > lr:
-            raise rule("min-lr", f"found {value:g}, wanted at most `train.lr` ({lr:g})", at=("min_lr", "lr"))
+            message = f"`train.min_lr` is {value:g}, wanted at most `train.lr` ({lr:g})"
+            raise rule("min-lr", message, at=("min_lr", "lr"))
         if value and info.data.get("schedule") == "constant":
             message = f"`train.min_lr` ({value:g}) is where a schedule ends, `train.schedule` is constant"
             raise rule("min-lr", message, "write schedule: cosine, or linear", at=("min_lr", "schedule"))

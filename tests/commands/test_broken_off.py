@@ -146,7 +146,7 @@ PLACES: dict[str, tuple[int, Callable[[Callable[[], None]], Any]]] = {
     "a step": (6, lambda action: at_step(7, action)),
     "an evaluation": (8, lambda action: evaluation_of(8, action)),
     "the last look": (15, lambda action: mock.patch("mhsa_cli.jobs.train.measure_model", lambda *_: action())),
-    "the last words": (15, lambda action: mock.patch("mhsa_cli.jobs.train.write_results", lambda *_: action())),
+    "the last words": (15, lambda action: mock.patch("mhsa_cli.jobs.train.write_results", lambda *_, **__: action())),
 }
 
 

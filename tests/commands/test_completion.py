@@ -88,7 +88,7 @@ def split(monkeypatch: pytest.MonkeyPatch):
         ("runs --sort ", [*SORTS]), ("runs --status f", [word for word in STATUSES if word.startswith("f")]),
         ("sweep --resume ", ["sweep-copy"]), ("sweep show ", ["sweep-copy"]), ("sweep sh", ["show"]), ("train sh", []),
         ("train model.n_", ["model.n_heads=", "model.n_kv_heads=", "model.n_layers="]),
-        ("train n_he", ["n_heads=", "n_heads=4"]), ("train n_heads=4 batch", ["batch_size=", "batch_size=16"]),
+        ("train n_he", ["n_heads=", "n_heads=4"]), ("train n_heads=4 batch_si", ["batch_size=", "batch_size=16"]),
         ("train task.name=", [f"task.name={task}" for task in TASK_SCHEMAS]),
         ("train name=re", ["name=repeat", "name=reverse"]),
         ("trace residual=", ["residual=true", "residual=false"]), ("train --set lr=", ["lr=0.005"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -20,7 +21,8 @@ def leads_to(name: str, section: str = "") -> set[str]:
     hint = suggest(name, section, KEYS)
     if hint.kind in ("keys", "sections"):
         return set()
-    return {key for key in KEYS if any(f"`{form}" in hint.text for form in (key.rpartition(".")[2], key))}
+    forms = {key: rf"`({re.escape(key)}|{key.rpartition('.')[2]})\b" for key in KEYS}
+    return {key for key, form in forms.items() if re.search(form, hint.text)}
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,8 @@ class Wrong(Copy):
         getattr(batch, self.part)[-1, 8] = self.wrong
         return batch
 
+    held_out = sample
+
 
 @on_each_device
 @pytest.mark.parametrize("wrong", [17, -1, 2**40])

@@ -62,7 +62,7 @@ MODEL: dict[str, tuple[Any, ...]] = {
     "encoder_layers": ("int", 0, 1024),
     "window": ("int?", 1, 65536),
     "bias": ("bool",),
-    "init_std": ("float?", 5e-324, 100.0),
+    "init_std": ("float?", 1e-4, 100.0),
     "dropout": ("float", 0.0, math.nextafter(1, 0)),
     "max_seq_len": ("int?", 1, 65536),
     "tie_embeddings": ("bool",),
