@@ -99,7 +99,7 @@ def inspect_heads(
             refuse_block(run_config(folder).model.attention, name, f"{BUILT_IN[name]} of built-in attention")
         if name in ONE_STREAM or (name == "--scores" and definition is not None):
             refuse_encoder_decoder(
-                run_config(folder).model.encoder_layers, name if definition is None else "--definition"
+                run_config(folder).model.encoder_layers > 0, name if definition is None else "--definition"
             )
     at = find_step(folder, step)
     own = OwnCode(attention, task, score or ())

@@ -109,7 +109,7 @@ def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:
         paper.say(f"ended at step {info['step']} of {info['total_steps']} by train.{by}")
     if info["step"] == 0 and origin is None:
         paper.say("untrained: initial weights")
-    if final := info.get("final") if origin is not None else None:
+    if origin is not None and (final := info.get("final")):
         paper.say(f"loss {fixed(final['eval_loss'], 4)} nats, accuracy {percents(final['eval_accuracy'])}")
     paper.say(f"chance level: loss {fixed(chance['loss'], 4)} nats, accuracy {percents(chance['accuracy'])}")
     if info.get("baselines"):

@@ -29,7 +29,7 @@ def trace(
     changes = all_overrides("trace", overrides, settings)
     wanted = load_config(config, changes)
     refuse_block(wanted.model.attention, "mhsa trace")
-    refuse_encoder_decoder(wanted.model.encoder_layers, "mhsa trace")
+    refuse_encoder_decoder(wanted.model.encoder_layers > 0, "mhsa trace")
     batch_size = wanted.train.batch_size  # the memory check of the config is for this many rows
     if batch is not None and not 1 <= batch <= batch_size:
         hint = f"add train.batch_size={batch}" if batch > batch_size else None

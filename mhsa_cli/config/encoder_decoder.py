@@ -1,4 +1,4 @@
-"""What is refused for an encoder-decoder, whose layers see different parts of a row."""
+"""Where the source of an encoder-decoder ends, and what is refused for one: its layers see different parts of a row."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from mhsa_cli.errors import UsageError
 CODE = "encoder-decoder"
 
 
-def refuse_encoder_decoder(encoder_layers: int, what: str) -> None:
+def source_length(encoder_layers: int, seq_len: int) -> int:
+    """Return the number of source positions in a row of `seq_len` tokens; 0 for a decoder alone."""
+    return seq_len // 2 if encoder_layers else 0
+
+
+def refuse_encoder_decoder(has_encoder: bool, what: str) -> None:
     """Refuse what is not defined where layers see different parts of a row. Raises: UsageError."""
-    if encoder_layers:
-        message = f"{what} is for decoders alone; model.encoder_layers is {encoder_layers}"
+    if has_encoder:
+        message = f"{what} is for decoders alone, this model has an encoder (model.encoder_layers)"
         way = "maps, scores, labels and ablations are there: mhsa inspect-heads, mhsa explain"
         raise UsageError(message, way, CODE)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mhsa_cli.config.custom_attention import is_file
+from mhsa_cli.config.encoder_decoder import source_length
 from mhsa_cli.text import byte_size
 
 LIMIT_BYTES = 16 * 2**30
@@ -29,7 +30,7 @@ def _count(task: Any, model: Any, vocab_size: int) -> int:
     norm = {"none": 0, "layernorm": D * (1 + bias), "rmsnorm": D}[model.norm]
     embeddings = vocab_size * D
     if model.positions == "learned":
-        source = task.seq_len // 2 if model.encoder_layers else 0
+        source = source_length(model.encoder_layers, task.seq_len)
         embeddings += ((model.max_seq_len or task.seq_len) - source) * D
     queries = model.n_heads * model.head_width  # their width
     kv = (model.n_kv_heads or model.n_heads) * model.head_width  # width of the keys, and of the values

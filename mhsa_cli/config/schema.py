@@ -107,6 +107,15 @@ _BUILT_IN = {
 }
 
 
+# Values that an encoder-decoder may have, and the reason.
+_WITH_ENCODER: dict[str, tuple[tuple[Any, ...], str]] = {
+    "causal": ((True,), "its encoder has no mask, its decoder is causal"),
+    "attention": (("softmax", "uniform"), "its attention is softmax or uniform"),
+    "window": ((None,), "its attention has no window"),
+    "max_seq_len": ((None,), "its rows are as long as the task's"),
+}
+
+
 class ModelConfig(Section):
     """The network; with d_mlp 0, no residual and no norm it is attention alone."""
 
@@ -204,9 +213,6 @@ class ModelConfig(Section):
     @field_validator("window")
     @classmethod
     def _slides(cls, value: int | None, info: ValidationInfo) -> int | None:
-        if value is not None and info.data.get("encoder_layers"):
-            message = f"`model.window` ({value}) does not go with `model.encoder_layers`: its attention has no window"
-            raise rule("encoder", message, "leave one of the two lines out", at=("window", "encoder_layers"))
         if value is not None and info.data.get("causal") is False:
             message = f"`model.window` ({value}) ends at the query, but `model.causal` (false) shows it all keys"
             raise rule("window", message, "leave one of the two lines out", at=("window", "causal"))
@@ -217,19 +223,14 @@ class ModelConfig(Section):
             raise rule("window", message, way, at=("window", "attention"))
         return value
 
-    @field_validator("causal", "attention", "max_seq_len")
+    @field_validator(*_WITH_ENCODER)
     @classmethod
-    def _has_an_encoder(cls, value: Any, info: ValidationInfo) -> Any:
-        allowed = {"causal": (True,), "attention": ("softmax", "uniform"), "max_seq_len": (None,)}
-        if info.data.get("encoder_layers") and value not in allowed[str(info.field_name)]:
-            message = f"`model.{info.field_name}` ({clip(str(value))}) does not go with `model.encoder_layers`: "
-            why = {
-                "causal": "its encoder has no mask, its decoder is causal",
-                "attention": "its attention is softmax or uniform",
-                "max_seq_len": "its rows are as long as the task's",
-            }
-            way = "leave one of the two lines out"
-            raise rule("encoder", message + why[str(info.field_name)], way, at=(str(info.field_name), "encoder_layers"))
+    def _fits_an_encoder(cls, value: Any, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        allowed, why = _WITH_ENCODER[name]
+        if info.data.get("encoder_layers") and value not in allowed:
+            message = f"`model.{name}` ({clip(str(value))}) does not go with `model.encoder_layers`: {why}"
+            raise rule("encoder", message, "leave one of the two lines out", at=(name, "encoder_layers"))
         return value
 
     @property
@@ -348,9 +349,10 @@ class Config(Section):
             task = info.data["task"]
             _check_reach(value.max_seq_len, task.seq_len)
             if value.encoder_layers and not (getattr(task, "separator", False) is True and task.min_length is None):
-                message = f"`model.encoder_layers` ({value.encoder_layers}) needs rows of a source of one length, a"
+                found = f"`model.encoder_layers` ({value.encoder_layers})"
+                message = f"{found} needs rows of a source of one length, a separator and an answer"
                 way = "use task copy or reverse, without min_length and with its separator"
-                raise rule("encoder", f"{message} separator and an answer", way, at=("encoder_layers",))
+                raise rule("encoder", message, way, at=("encoder_layers",))
         return value
 
     @field_validator("train")

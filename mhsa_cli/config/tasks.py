@@ -75,7 +75,7 @@ class PrefixTask(Section):
 
     @field_validator("loss_on")
     @classmethod
-    def _has_more(cls, value: str, info: ValidationInfo) -> str:
+    def _needs_separator(cls, value: str, info: ValidationInfo) -> str:
         if value == "all" and info.data.get("separator") is False:
             message = "found all, but without `task.separator` every token has an answer already"
             raise rule("loss-on", message, "leave the line out", at=("loss_on", "separator"))

@@ -58,7 +58,7 @@ def check_boolean(name: str, mask: Tensor) -> None:
 def check_mask(mask: Tensor, wanted: tuple[int, ...], visible: Tensor) -> None:
     """Check that a mask is boolean, broadcasts to the weights' shape (..., H, Tq, Tk), and is not an inverted one.
 
-    Told for sure is a mask that shows keys, but to no query one that the block's own mask `visible` (Tq, Tk) shows too.
+    Refused as inverted: a mask that shows keys, but none that the block's own mask `visible` (Tq, Tk) shows too.
     Compiled and exported models skip that.
     """
     check_boolean("mask", mask)
@@ -68,7 +68,7 @@ def check_mask(mask: Tensor, wanted: tuple[int, ...], visible: Tensor) -> None:
         raise ValueError(f"mask {given} does not broadcast to the weights, {wanted}; a mask per row is {each}")
     if torch.compiler.is_compiling() or mask.is_meta or bool((mask & visible).any()) or not bool(mask.any()):
         return
-    found = "mask (True = may attend) shows only keys that the causal mask hides: no query would attend to any"
+    found = "mask (True = may attend) shows only keys that the block's own mask hides: no query would attend to any"
     raise ValueError(f"{found}; pass `~mask` if True means hidden in it")
 
 

@@ -57,7 +57,8 @@ def evaluate_trained(
         tasks.append((settings, made))
     batches: list[Batch] = [fixed_batch(each, seed, "eval", n) for _, each in tasks]
     trained = TrainBatches(task, train.seed, train.batch_size, train.sequential)
-    seen = rows_seen(trained, at, [batch.inputs for batch in batches])
+    inputs = [batch.inputs for batch in batches]
+    seen = rows_seen(trained, at, inputs) if config.origin is None else [None] * len(inputs)
     results = [
         evaluate(
             model if _takes(model, each.seq_len) else with_rows_of(model, config, task, each.seq_len),

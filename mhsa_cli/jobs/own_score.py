@@ -35,7 +35,7 @@ def load_scores(names: Sequence[str]) -> list[OwnScore]:
 def new_scores(names: Sequence[str], config: Config, task: Task, model: TransformerLM | None) -> list[OwnScore]:
     """Load the scores of a new training and try each once. `model` has custom attention. Raises: UsageError."""
     if names:
-        refuse_encoder_decoder(config.model.encoder_layers, "--score")
+        refuse_encoder_decoder(config.model.encoder_layers > 0, "--score")
     scores = load_scores(names)
     custom = None if model is None else model.custom
     if scores and custom is not None and not custom.findings.has_weights:
@@ -105,7 +105,7 @@ def score_digests(names: Sequence[str], configs: Sequence[Config]) -> dict[str, 
     """Map the scores of a new sweep to the sha256 of their files; each is tried on every shape. Raises: UsageError."""
     scores, tried = load_scores(names), set()
     for config in configs if scores else ():
-        refuse_encoder_decoder(config.model.encoder_layers, "--score")
+        refuse_encoder_decoder(config.model.encoder_layers > 0, "--score")
         if (shape := (config.task, config.model.n_heads, config.model.causal)) not in tried:
             tried.add(shape)
             task = make_task(config)

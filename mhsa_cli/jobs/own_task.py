@@ -54,7 +54,7 @@ def new_task(config: Config) -> Task:
 
 
 def asks_next_token(batch: Batch) -> bool:
-    """Whether every target that a later token can equal is the next token of its row."""
+    """Whether every scored target, but at the last position, is the next token of its row."""
     asked = batch.targets[:, :-1] != IGNORE
     return bool(asked.any()) and bool((batch.targets[:, :-1] == batch.inputs[:, 1:])[asked].all())
 

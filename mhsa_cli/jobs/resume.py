@@ -19,7 +19,7 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.own_score import resumed_scores
 from mhsa_cli.jobs.own_task import load_task
 from mhsa_cli.jobs.run_config import (
-    RULES,
+    EARLY_STOP,
     check_same_machine,
     check_same_schedule,
     check_unedited,
@@ -51,7 +51,7 @@ class ResumePoint(NamedTuple):
     def ended_by(self, run: RunDir) -> str | None:
         """Return the setting by which the run ended before its last step, if nothing of it is changed now."""
         info, before, after = run.read_run_json(), flat(self.before), flat(self.config)
-        same = all(before[key] == after[key] for key in RULES)
+        same = all(before[key] == after[key] for key in EARLY_STOP)
         return info.get(ENDED_BY) if info["status"] == "finished" and same else None
 
 

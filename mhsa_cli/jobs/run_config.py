@@ -26,9 +26,9 @@ from mhsa_cli.runs.listing import CONFIG, TEXT
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
 
+EARLY_STOP = {"train.stop_at", "train.patience"}
 # Settings that a resume may change: the length of the training, and what is recorded.
-RULES = {"train.stop_at", "train.patience"}
-CHANGEABLE = {"train.epochs", *RULES, "train.log_every", "train.eval_every", "train.save_every", "train.keep"}
+CHANGEABLE = {"train.epochs", *EARLY_STOP, "train.log_every", "train.eval_every", "train.save_every", "train.keep"}
 # Compared with run.json, which knows the device behind `auto`, and the text wherever its file is now.
 ELSEWHERE = {"train.device", "train.threads", *(f"task.{field}" for field in DATA_FILES.values())}
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NewType
 if TYPE_CHECKING:
     Distance = int
 else:
-    Distance = NewType("Distance", int)  # from query to key in tokens, below 0 ahead of the query
+    # From query to key in tokens, below 0 ahead of the query: files may have such numbers here alone (runs.codec).
+    Distance = NewType("Distance", int)
 
 
 class Role(StrEnum):

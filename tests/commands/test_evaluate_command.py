@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mhsa_cli.config.tasks import DATA_FILES
+from mhsa_cli.renderers.pictures.evaluation import UNCHANGED
 from tests.commands.shell import codes_without_torch, facts, mhsa, tree
 
 INDUCTION = ("train", "task.name=induction", "vocab_size=13", "seq_len=16", "max_period=5", "d_model=12", "epochs=1")
@@ -152,4 +153,4 @@ def test_of_a_sweep_each_setting_has_the_medians_of_its_trials(here: Path) -> No
     for key in ("loss", "accuracy", "exact_match"):
         assert groups[3][key]["estimate"] == sorted(one[key] for one in trials)[1]
     assert groups[3]["models"] == 3 and mhsa("evaluate", "s", "--step", "0").code == 2
-    assert mhsa("evaluate", "s").out.count("as trained") == 2
+    assert mhsa("evaluate", "s").out.count(UNCHANGED) == 2

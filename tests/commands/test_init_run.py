@@ -51,14 +51,22 @@ def test_what_is_exported_comes_back_and_nothing_speaks_of_training(made: dict[s
         told,
         *(
             run(*command.split(), "m")
-            for command in ("explain", "inspect-heads", "runs", "verify", "inspect-heads --circuits", "compare source")
+            for command in (
+                "explain",
+                "inspect-heads",
+                "runs",
+                "verify",
+                "inspect-heads --circuits",
+                "evaluate",
+                "compare source",
+            )
         ),
         run("explain", "m", "--why", "--step", "0"),
         run("generate", "m", "--prompt", "1 2 3", "--step", "last"),
         *(run(command, "m", code=2) for command in ("curve", "timeline")),
         run("train", "--resume", "m"),
     ]
-    shown = "\n".join(one.out + one.err for one in said[:6] + said[7:])
+    shown = "\n".join(one.out + one.err for one in said[:7] + said[8:])
     rest = re.sub(
         r"untrained heads|^untrained .*|next: mhsa train.*|to train it: .*|training, .*", "", shown, flags=re.MULTILINE
     )
@@ -66,6 +74,7 @@ def test_what_is_exported_comes_back_and_nothing_speaks_of_training(made: dict[s
     assert f"a model from {FILE}" in told.out
     documents = [run(*command, "--json").json for command in (("runs", "m"), ("train", "--resume", "m"))]
     assert (documents[0]["origin"], documents[0]["step"], documents[1]["eval_rows_seen"]) == (FILE, None, None)
+    assert run("evaluate", "m", "--json").json["results"][0]["seen"] is None
     assert run("runs", "source", "--json").json["origin"] is None
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mhsa_cli.config.encoder_decoder import refuse_encoder_decoder
 from mhsa_cli.core import make_sure_of_memory
 from mhsa_cli.core.devices import one_thread
 from mhsa_cli.core.heads.capture import MIN_ROWS, capture, to_cpu
@@ -103,8 +104,7 @@ def compare_models(model1: TransformerLM, task1: Task, model2: TransformerLM, ta
 
     Raises: UsageError if no rows can be shared, or the maps are too large.
     """
-    if model1.source or model2.source:
-        raise UsageError("heads of an encoder-decoder are not matched: its layers see different parts of a row")
+    refuse_encoder_decoder(bool(model1.source or model2.source), "the match of heads")
     sizes, lengths = (task1.vocab_size, task2.vocab_size), (task1.seq_len, task2.seq_len)
     reason = why_not_comparable(sizes, lengths)
     if reason is not None:

@@ -23,7 +23,7 @@ from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.tasks import IGNORE, Task, fixed_batch
 from mhsa_cli.core.tasks.base import Batch, stream_generator
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records.heads import PARTS, ActivationEffect, LayerRole, Mlp, Part, Path, PathEffect, Writer
+from mhsa_cli.records.heads import PARTS, ActivationEffect, Mlp, Part, Path, PathEffect, Writer
 from mhsa_cli.text import Head
 
 PAIRS, MIN_PAIRS = 64, 4  # clean and corrupted rows; fewer where rows are long
@@ -304,5 +304,5 @@ def activation_patch(
 def patcher_of(model: TransformerLM, task: Task, seed: int) -> Patcher:
     """Draw the rows and run them. Raises: UsageError if the attention is custom or crosses, or there are no rows."""
     _ = model.attention  # refuses custom attention
-    refuse_encoder_decoder(sum(part.role is LayerRole.ENCODER for part in model.parts), "patching")
+    refuse_encoder_decoder(bool(model.source), "patching")
     return Patcher(model, draw_pairs(model, task, seed), seed)

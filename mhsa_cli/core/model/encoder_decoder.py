@@ -12,20 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mhsa_cli.config.encoder_decoder import source_length
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention, causal_window
 from mhsa_cli.core.model.layers import AnyDevice
 from mhsa_cli.records.heads import LayerPart, LayerRole
 
 
-def source_length(config: ModelConfig, seq_len: int) -> int:
-    """Return the number of source positions in a row of `seq_len` tokens; 0 for a decoder alone."""
-    return seq_len // 2 if config.encoder_layers else 0
-
-
 def parts_of(config: ModelConfig, seq_len: int) -> list[LayerPart]:
     """List the part of every attention layer: encoder layers first, then decoder and cross-attention in turn."""
-    source = source_length(config, seq_len)
+    source = source_length(config.encoder_layers, seq_len)
     if not source:
         return []
     encoder = LayerPart(LayerRole.ENCODER, (0, source), (0, source))

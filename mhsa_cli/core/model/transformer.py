@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from mhsa_cli.config.custom_attention import is_file, way
+from mhsa_cli.config.encoder_decoder import source_length
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.model.custom import CustomAttention, CustomLayer, Sizes
-from mhsa_cli.core.model.encoder_decoder import PartAttention, parts_of, positions_of, source_length
+from mhsa_cli.core.model.encoder_decoder import PartAttention, parts_of, positions_of
 from mhsa_cli.core.model.kv_cache import KVCache, LayerCache
 from mhsa_cli.core.model.layers import AnyDevice, Dropout, Embedding, LayerNorm, Linear, RMSNorm, WithTables, slotwise
 from mhsa_cli.core.model.positions import POSITIONS, Positions
@@ -163,11 +164,11 @@ class TransformerLM(WithTables):
         super().__init__()
         check_size("vocab_size", vocab_size)
         check_size("max_seq_len", max_seq_len)
-        self.max_seq_len, self.source = max_seq_len, source_length(config, max_seq_len)
+        self.max_seq_len, self.source = max_seq_len, source_length(config.encoder_layers, max_seq_len)
         self.parts, self.init_std = parts_of(config, max_seq_len), config.init_std
         self.register_tables()
         self.tok_emb = Embedding(vocab_size, config.d_model)
-        longest = max_seq_len if config.positions == "rope" else max_seq_len - self.source  # rope has no weights
+        longest = max_seq_len if config.positions == "rope" else max_seq_len - self.source  # a block checks it
         self.positions = POSITIONS[config.positions](config, longest)
         self.embed_dropout = Dropout(config.dropout)
         each: Sequence[LayerPart | None] = self.parts or [None] * config.n_layers

@@ -170,13 +170,13 @@ class TrainBatches:
 
     def __init__(self, task: Task, seed: int, batch_size: int, sequential: bool = False) -> None:
         self.task, self.seed, self.batch_size = task, seed, batch_size
-        self.steps = 1 if sequential else BLOCK  # drawn together
+        self.steps_per_block = 1 if sequential else BLOCK  # steps drawn together
         self._generator = torch.Generator() if sequential else None
         self._index = -1
         self._block: Batch | None = None
 
     def __getitem__(self, step: int) -> Batch:
-        index, offset = divmod(step - 1, self.steps)
+        index, offset = divmod(step - 1, self.steps_per_block)
         if self._block is None or index != self._index:
             self._block = self._draw(index)
             self._index = index
@@ -196,13 +196,15 @@ class TrainBatches:
 
     def _drawn(self, generator: Generator) -> Batch:
         if not self.task.per_batch:
-            return self.task.draw(self.steps * self.batch_size, generator)
-        inputs, targets = zip(*(self.task.draw(self.batch_size, generator) for _ in range(self.steps)), strict=True)
+            return self.task.draw(self.steps_per_block * self.batch_size, generator)
+        inputs, targets = zip(
+            *(self.task.draw(self.batch_size, generator) for _ in range(self.steps_per_block)), strict=True
+        )
         return Batch(torch.cat(inputs), torch.cat(targets))
 
     def inputs(self, steps: int) -> Iterator[Tensor]:
         """Yield the inputs of the first `steps` steps, (rows, T), in blocks."""
-        for first in range(1, steps + 1, self.steps):
+        for first in range(1, steps + 1, self.steps_per_block):
             _ = self[first]
             assert self._block is not None
             yield self._block.inputs[: (steps - first + 1) * self.batch_size]

@@ -20,12 +20,12 @@ from mhsa_cli.renderers.pictures.sweep_figures import loss_text
 from mhsa_cli.renderers.pictures.sweep_words import short_names
 
 ERROR = "+-: standard error over the rows"
-TRAINED = "as trained"
+UNCHANGED = "unchanged"  # the task of the run
 
 
 def task_name(result: Evaluation) -> str:
     """Name the task of an evaluation by the settings that were given."""
-    return result.name or TRAINED
+    return result.name or UNCHANGED
 
 
 def evaluation_picture(results: Sequence[Evaluation], surface: Surface) -> Lines:
@@ -77,7 +77,7 @@ def sweep_evaluation_table(report: SweepReport, groups: Sequence[GroupEvaluation
 
     columns: list[Column[GroupEvaluation]] = [
         *(Column(title, partial(setting, key), "right", whole=True) for key, title in short_names(report).items()),
-        Column("task", lambda one: one.name or TRAINED, whole=True),
+        Column("task", lambda one: one.name or UNCHANGED, whole=True),
         Column("seeds", lambda one: str(one.models), "right"),
         Column("loss", lambda one: loss_text(one.loss, dash), "right", legend="medians over seeds, 95% CI from 6 on"),
         Column("accuracy", lambda one: share(one.accuracy), "right"),
