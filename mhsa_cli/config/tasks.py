@@ -107,7 +107,7 @@ class Induction(Section):
     min_period: Period | None = Field(default=None, description="shortest block; null = a quarter of seq_len")
     max_period: Period | None = Field(default=None, description="longest block; null = half of seq_len")
     period_per: Literal["row", "batch"] = Field(
-        default="row", description="row | batch: training rows with one block length"
+        default="row", description="row | batch: which of them draws its block length in training"
     )
     loss_on: LossOn = Field(default="answers", description="answers | all: tokens that training predicts")
 
