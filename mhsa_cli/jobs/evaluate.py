@@ -56,9 +56,8 @@ def evaluate_trained(
         _check_length(settings, made, model, config)
         tasks.append((settings, made))
     batches: list[Batch] = [fixed_batch(each, seed, "eval", n) for _, each in tasks]
-    trained = TrainBatches(task, train.seed, train.batch_size, train.sequential)
     inputs = [batch.inputs for batch in batches]
-    seen = rows_seen(trained, at, inputs) if config.origin is None else [None] * len(inputs)
+    seen = rows_seen(TrainBatches.of(task, train), at, inputs) if config.origin is None else [None] * len(inputs)
     results = [
         evaluate(
             model if _takes(model, each.seq_len) else with_rows_of(model, config, task, each.seq_len),

@@ -15,7 +15,7 @@ from mhsa_cli.config.own_file import split
 from mhsa_cli.config.own_task import KEY, digest, find_task, installed_task, located, recorded_digest
 from mhsa_cli.config.own_task import OwnTask as OwnTaskConfig
 from mhsa_cli.config.schema import Config
-from mhsa_cli.core.tasks import IGNORE, Batch, Task, build_task, fixed_batch
+from mhsa_cli.core.tasks import IGNORE, Batch, Task, TrainBatches, build_task, fixed_batch
 from mhsa_cli.core.tasks.own import OwnTask
 from mhsa_cli.core.training.overlap import shared_rows
 from mhsa_cli.errors import RunError, UsageError
@@ -70,7 +70,7 @@ def _tell_which(name: str) -> None:
 def check_overlap(task: OwnTask, config: Config) -> None:
     """Refuse held-out rows that the first training rows have too; note it where none are held out."""
     train, n = config.train, config.train.eval_sequences
-    shared = shared_rows(task, train.seed, train.batch_size, n, train.sequential)
+    shared = shared_rows(TrainBatches.of(task, train), n)
     if shared and task.holds_back:
         message = f"{escape(task.file)}: {shared} of {n} rows of held_out are also rows of sample"
         raise UsageError(message, "split the rows once, as by a rule on their content")

@@ -14,11 +14,11 @@ from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.own_task import is_own, options_to_name, short_name
-from mhsa_cli.config.schema import Config, TrainConfig
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import Device, resolve_device, self_check, torch_version
 from mhsa_cli.core.heads.own_scores import OwnScore
 from mhsa_cli.core.model.transformer import TransformerLM
-from mhsa_cli.core.tasks import Task
+from mhsa_cli.core.tasks import Task, TrainBatches
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.core.training.overlap import rows_sha256, seen_in_training
@@ -236,6 +236,7 @@ def write_results(
 ) -> None:
     """Write the results of a run; its status last, when all else is on the disk."""
     train, digest = config.train, weights_sha256(model)
+    trained = TrainBatches.of(task, train)
     if maps.weights:
         run.write_heads({"run": run.name, WEIGHTS: digest, **maps_to_dict(maps)})
     else:
@@ -246,14 +247,9 @@ def write_results(
         seconds=seconds,
         final={"eval_loss": last.loss, "eval_accuracy": last.accuracy, "step": last.step},
         eval_rows=train.eval_sequences,
-        eval_rows_seen=None if config.origin else _seen(task, train, maps.step),
+        eval_rows_seen=None if config.origin else seen_in_training(trained, maps.step, train.eval_sequences),
         eval_rows_sha256=rows_sha256(task, train.seed, train.eval_sequences),
         chance={"loss": task.chance_loss, "accuracy": task.chance_accuracy},
         baselines=dict(task.baselines),
         **{WEIGHTS: digest, **more},
     )
-
-
-def _seen(task: Task, train: TrainConfig, steps: int) -> int | None:
-    n, sequential = train.eval_sequences, train.sequential
-    return seen_in_training(task, train.seed, steps, train.batch_size, n, sequential=sequential)

@@ -25,7 +25,7 @@ from mhsa_cli.core.heads.random_baseline import Limits
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.model.transformer import TransformerLM
-from mhsa_cli.core.tasks import Task
+from mhsa_cli.core.tasks import Task, TrainBatches
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.load import load_trained
 from mhsa_cli.errors import MhsaError, RunError, UsageError
@@ -93,7 +93,7 @@ def measure_model(
     custom = model.custom
     if custom is not None and not custom.findings.has_weights:
         return HeadMaps(step, task.name, [], [], [], f"{custom.attention.name}: {custom.findings.reason}")
-    seed, training = config.train.seed, (step, config.train.batch_size, config.train.sequential)
+    seed, training = config.train.seed, (TrainBatches.of(task, config.train), step)
     report = head_report(model, task, seed, limits, training, more)
     return replace(head_maps(model, task, seed, step), report=report, origin=config.origin)
 

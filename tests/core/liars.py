@@ -41,7 +41,7 @@ Says = Mapping[str, tuple[str, ...]]  # by subject: "model", or a head's address
 class Liar:
     """A model and its task; the claims that must be made of it, those that must not, its heads' roles and labels.
 
-    `training` is the number of steps and the batch size that the report is told.
+    `training` is the batch size and the number of steps that the report is told.
     """
 
     name: str
@@ -220,7 +220,7 @@ LIARS = [
         lambda: memorised(held_out=False),
         says={"model": ("pattern matters", "rows trained on")},
         never={"model": ("not learned", "no effect shown", "over-fitted", "below chance")},
-        training=(STEPS, BATCH),
+        training=(BATCH, STEPS),
     ),
     Liar(  # nothing was learned, and the weights are large
         "untrained and wide",

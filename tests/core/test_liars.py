@@ -6,6 +6,7 @@ import pytest
 
 from mhsa_cli.core.heads.causes import JOINT
 from mhsa_cli.core.heads.report import head_report
+from mhsa_cli.core.tasks import TrainBatches
 from mhsa_cli.records.claims import Status, judge
 from tests.core.liars import LIARS, Liar
 from tests.core.referee import SEED, name_of
@@ -18,7 +19,9 @@ def test_of_a_planted_liar_the_truth_is_said(liar: Liar) -> None:
 
 def check_liar(liar: Liar) -> None:
     """Measure a liar: what must be said is said, and what must not be is not."""
-    report = head_report(*liar.build(), SEED, training=liar.training)
+    model, task = liar.build()
+    training = None if liar.training is None else (TrainBatches(task, SEED, liar.training[0]), liar.training[1])
+    report = head_report(model, task, SEED, training=training)
     said = {head.name: {claim.predicate for claim in head.evidence} for head in report.heads}
     said["model"] = {claim.predicate for claim in report.verdict.claims}
     heads = {head.name: head for head in report.heads}

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, fixed_batch
+from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.base import counted_chance, stream_generator
 from mhsa_cli.core.tasks.own import OwnTask
 from mhsa_cli.core.tasks.template import MyTask
@@ -266,9 +266,11 @@ def test_rows_that_are_held_out_are_not_those_of_training() -> None:
 
     task = own(Split)
     assert set(fixed_batch(task, 3, "eval", 40).inputs[:, 0].tolist()) == {1}
-    assert shared_rows(task, 3, 8, 40) == 0 and seen_in_training(task, 3, 50, 8, 40) is None
+    batches = TrainBatches(task, 3, 8)
+    assert shared_rows(batches, 40) == 0 and seen_in_training(batches, 50, 40) is None
     few = own(Few, seq_len=3)
-    assert shared_rows(few, 3, 8, 40) == seen_in_training(few, 3, 50, 8, 40) == 40
+    batches = TrainBatches(few, 3, 8)
+    assert shared_rows(batches, 40) == seen_in_training(batches, 50, 40) == 40
 
 
 class Few:

@@ -331,11 +331,11 @@ def test_evaluation_rows_are_another_stream_than_training() -> None:
 
 
 def test_evaluation_rows_that_were_trained_on_are_counted() -> None:
-    assert seen_in_training(TASKS["repeat"](vocab_size=6, seq_len=5), 1, 400, 8, 100) == 100
-    assert seen_in_training(TASKS["copy"](vocab_size=60, seq_len=12), 1, 400, 8, 100) == 0
+    assert seen_in_training(TrainBatches(TASKS["repeat"](vocab_size=6, seq_len=5), 1, 8), 400, 100) == 100
+    assert seen_in_training(TrainBatches(TASKS["copy"](vocab_size=60, seq_len=12), 1, 8), 400, 100) == 0
     few_rows = TASKS["copy"](vocab_size=6, seq_len=6)  # 125 of them
     for tiny in (few_rows, TASKS["induction"](vocab_size=7, seq_len=5, period_per="batch", min_period=2)):
-        seen = seen_in_training(tiny, 1, 7, 9, 200)
+        seen = seen_in_training(TrainBatches(tiny, 1, 9), 7, 200)
         drawn = {tuple(r) for step in range(1, 8) for r in TrainBatches(tiny, 1, 9)[step].inputs.tolist()}
         expected = sum(tuple(r) in drawn for r in fixed_batch(tiny, 1, "eval", 200).inputs.tolist())
         assert seen == expected and 0 < expected < 200

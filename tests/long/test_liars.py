@@ -11,7 +11,7 @@ from mhsa_cli.core.heads import probe
 from mhsa_cli.core.heads.causes import ALONE, JOINT
 from mhsa_cli.core.heads.circuits import circuits
 from mhsa_cli.core.heads.report import head_report
-from mhsa_cli.core.tasks.base import fixed_batch
+from mhsa_cli.core.tasks.base import TrainBatches, fixed_batch
 from tests.core.liars import BATCH, STEPS, Built, memorised, trained, wide
 from tests.core.noise import Noise
 from tests.core.referee import SEED, uniform_effects
@@ -20,7 +20,7 @@ MODELS = [
     *(pytest.param(lambda seed=seed: wide(seed), None, id=f"wide {seed}") for seed in range(50)),
     *(pytest.param(lambda seed=seed: memorised(seed), None, id=f"over-fitted {seed}") for seed in range(15)),
     *(
-        pytest.param(lambda seed=seed: memorised(seed, False), (STEPS, BATCH), id=f"memorised {seed}")
+        pytest.param(lambda seed=seed: memorised(seed, False), (BATCH, STEPS), id=f"memorised {seed}")
         for seed in range(15)
     ),
 ]
@@ -31,7 +31,8 @@ def test_no_effect_that_is_there_is_denied_and_none_has_the_wrong_sign(
     build: Callable[[], Built], training: tuple[int, int] | None
 ) -> None:
     model, task = build()
-    verdict = head_report(model, task, SEED, training=training).verdict
+    batches = None if training is None else (TrainBatches(task, SEED, training[0]), training[1])
+    verdict = head_report(model, task, SEED, training=batches).verdict
     together, *alone = uniform_effects(model, fixed_batch(task, SEED, "probe", probe.ROWS))
     z = [NormalDist().inv_cdf(1 - 0.025 / looks) for looks in (1, len(alone))]
     shown = abs(together[0]) >= max(JOINT, z[0] * together[1])

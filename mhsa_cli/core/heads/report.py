@@ -28,7 +28,7 @@ from mhsa_cli.core.heads.stream import output_maps
 from mhsa_cli.core.heads.teamwork import groups_of, teamwork
 from mhsa_cli.core.heads.verdict import Rows, judge_model, label_claims, seen_claims, share_work, work_claims
 from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
-from mhsa_cli.core.tasks import Batch, Task
+from mhsa_cli.core.tasks import Batch, Task, TrainBatches
 from mhsa_cli.core.tasks.base import stream_generator, sums
 from mhsa_cli.core.training.overlap import seen_in_training
 from mhsa_cli.errors import UsageError
@@ -48,14 +48,13 @@ def head_report(
     task: Task,
     seed: int,
     limits: Limits | None = None,
-    training: tuple[int, int] | tuple[int, int, bool] | None = None,
+    training: tuple[TrainBatches, int] | None = None,
     more: bool = False,
 ) -> HeadReport:
     """Score, ablate and label every head on held-out rows; the model does not change.
 
     What could not be measured is None, and the verdict says why. `limits` are the `null_limits` of this shape and task,
-    measured by default; `training` is its number of steps, the batch size and whether batches
-    are sequential, by which rows seen in training are known.
+    measured by default; `training` has its batches and the number of steps, by which rows seen in training are known.
     `more` also measures what takes long: Shapley values of more than 10 heads, and the paths between all heads.
     """
     unscored = [HeadScore(*address, scores={}) for address in model.heads]
@@ -64,10 +63,7 @@ def head_report(
     probe = build_probe(model, task, seed)
     if probe is None:
         return _unmeasured(unscored, "rows too long", seq_len=task.seq_len)
-    seen = None
-    if training is not None:
-        steps, batch_size, *more_facts = training
-        seen = seen_in_training(task, seed, steps, batch_size, len(probe.ids), "probe", *more_facts)
+    seen = None if training is None else seen_in_training(*training, len(probe.ids), "probe")
     if model.custom is not None:
         return _custom_report(model, task, probe, seed, seen, limits)
     ablator = Ablator(model, probe.batch)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Generator, Tensor
 
+from mhsa_cli.config.schema import TrainConfig
 from mhsa_cli.core.ranges import check_indices
 
 IGNORE = -100  # the target where there is no answer: not scored
@@ -174,6 +175,11 @@ class TrainBatches:
         self._generator = torch.Generator() if sequential else None
         self._index = -1
         self._block: Batch | None = None
+
+    @classmethod
+    def of(cls, task: Task, train: TrainConfig) -> TrainBatches:
+        """Return the batches of a training."""
+        return cls(task, train.seed, train.batch_size, train.sequential)
 
     def __getitem__(self, step: int) -> Batch:
         index, offset = divmod(step - 1, self.steps_per_block)

@@ -85,7 +85,7 @@ def run_trace(
 
 def first_rows(config: Config, task: Task, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the first n rows of the first training batch: ids and targets, (n, T) each."""
-    rows = TrainBatches(task, config.train.seed, config.train.batch_size, config.train.sequential)[1]
+    rows = TrainBatches.of(task, config.train)[1]
     if not 1 <= n <= len(rows.inputs):
         raise ValueError(f"{n} rows: a batch has {len(rows.inputs)}")
     # Copies: the batch is a view of a larger buffer, whose bytes would be counted.

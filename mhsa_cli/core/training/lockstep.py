@@ -89,7 +89,7 @@ class Group:
         self.runs = list(range(len(configs)))  # the run in each slot of the stack
         seeds = [config.train.seed for config in configs]
         self.stack = Stack(models or [build_model(config, task) for config in configs], seeds, train, device)
-        self.batches = [TrainBatches(task, seed, train.batch_size, train.sequential) for seed in seeds]
+        self.batches = [TrainBatches.of(task, config.train) for config in configs]
         rows = [fixed_batch(task, seed, "eval", train.eval_sequences) for seed in seeds]
         self.eval_inputs = self._stacked([batch.inputs for batch in rows])
         self.eval_targets = self._stacked([batch.targets for batch in rows])

@@ -29,15 +29,12 @@ def rows_sha256(task: Task, seed: int, n: int) -> str:
     return found.hexdigest()
 
 
-def seen_in_training(
-    task: Task, seed: int, steps: int, batch_size: int, n: int, stream: str = "eval", sequential: bool = False
-) -> int | None:
-    """Count the n held-out rows of a stream that also occur in `steps` training batches, by drawing those again.
+def seen_in_training(batches: TrainBatches, steps: int, n: int, stream: str = "eval") -> int | None:
+    """Count the n held-out rows of a stream of this seed that also occur in the first `steps` training batches.
 
     None where the held-out rows are other data, or there are too many rows.
     """
-    batches = TrainBatches(task, seed, batch_size, sequential)
-    return rows_seen(batches, steps, [fixed_batch(task, seed, stream, n).inputs])[0]
+    return rows_seen(batches, steps, [fixed_batch(batches.task, batches.seed, stream, n).inputs])[0]
 
 
 def rows_seen(batches: TrainBatches, steps: int, sets: Sequence[Tensor]) -> list[int | None]:
@@ -60,8 +57,7 @@ def rows_seen(batches: TrainBatches, steps: int, sets: Sequence[Tensor]) -> list
     return [sum(key not in missing for key in keys) for keys in wanted]
 
 
-def shared_rows(task: Task, seed: int, batch_size: int, n: int, sequential: bool = False) -> int:
+def shared_rows(batches: TrainBatches, n: int) -> int:
     """Count the n evaluation rows that are also among the rows of the first training steps."""
-    first = torch.cat(list(TrainBatches(task, seed, batch_size, sequential).inputs(BLOCK)))
-    wanted = row_keys(fixed_batch(task, seed, "eval", n).inputs)
-    return int(torch.isin(wanted, row_keys(first)).sum())
+    wanted = row_keys(fixed_batch(batches.task, batches.seed, "eval", n).inputs)
+    return int(torch.isin(wanted, row_keys(torch.cat(list(batches.inputs(BLOCK))))).sum())

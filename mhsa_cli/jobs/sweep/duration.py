@@ -13,6 +13,7 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.core.bench.measure import changed, cores
 from mhsa_cli.core.bench.stack_time import stack_seconds, stack_that_is_quick
 from mhsa_cli.core.heads.random_baseline import null_limits
+from mhsa_cli.core.tasks import TrainBatches
 from mhsa_cli.core.training.overlap import rows_sha256, seen_in_training
 from mhsa_cli.jobs.custom_attention import build_custom_models
 from mhsa_cli.jobs.own_task import make_task
@@ -111,7 +112,7 @@ def _measure(config: Config, size: int, seconds: float) -> _Cost:
     middle = time.perf_counter()
     train, total = config.train, config.total_steps
     measure_model(config, task, model, total, limits)
-    seen_in_training(task, train.seed, total, train.batch_size, train.eval_sequences, sequential=train.sequential)
+    seen_in_training(TrainBatches.of(task, train), total, train.eval_sequences)
     rows_sha256(task, train.seed, train.eval_sequences)
     end = time.perf_counter()
     return _Cost(training / models, middle - began, end - middle + SAVING)
