@@ -23,8 +23,10 @@ from mhsa_cli.records.heads import HeadReport, Verdict
 from mhsa_cli.records.labels import set_words
 
 ROOT = Path(__file__).parents[2]
-QUICK = """alibi copy copy_h8 copy_lengths copy_uniform gpt_block gqa induction learned linear mqa repeat repeat_h1
-    repeat_h2 repeat_h8 reverse rope shift window""".split()
+QUICK = [
+    "alibi", "copy", "copy_h8", "copy_lengths", "copy_uniform", "gpt_block", "gqa", "induction", "learned", "linear",
+    "mqa", "repeat", "repeat_h1", "repeat_h2", "repeat_h8", "reverse", "rope", "shift", "window",
+]  # fmt: skip
 CIRCUIT = "solved by an induction circuit"
 
 
