@@ -155,6 +155,8 @@ def given_mask(case: Case) -> Any:
     mask = coins(*shapes[case.mask], seed=case.seed + 3)
     if case.mask == "nothing to see":
         mask[0, :, case.seed % case.T] = False
+    itself = mask.expand(*mask.shape[:-2], case.T, case.T).diagonal(dim1=-2, dim2=-1)
+    mask[..., -1, -1] |= not bool(itself.any())  # one that shows no query a key is refused as an inverted one
     return mask
 
 

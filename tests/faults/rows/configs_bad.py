@@ -128,7 +128,6 @@ train: max_iters | epochs x steps_per_epoch
 train: num_train_epochs | did you mean `epochs`?
 train: warmup_iters | did you mean `warmup_steps`?
 train: warmup_ratio | fraction x epochs x steps_per_epoch
-train: min_lr | remove it
 train: wandb_project | not supported
 train: per_device_train_batch_size | did you mean `batch_size`?
 train: gradient_accumulation_steps | batch size x accumulation steps

@@ -28,6 +28,8 @@ def value(draw: random.Random, key: str, kind: str, *limits: Any) -> Any:
     if kind == "path":
         text = "".join(draw.choice(string.printable[:95] + "äß漢\u00a0") for _ in range(draw.randint(1, 12)))
         return text.replace("${", "$(")
+    if kind == "goal":
+        return draw.choice(["accuracy=0.5", "accuracy = 1", "loss=0.25", "loss=1e-3"])
     if kind == "betas":
         return [draw.choice([0.0, 0.9, 0, draw.random()]) for _ in range(2)]
     if kind == "int":

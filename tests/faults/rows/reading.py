@@ -94,7 +94,8 @@ TRAIN: dict[str, tuple[Any, ...]] = {
     "keep": ("int", 1, MOST),
 }
 NULLS = ("~", "null", "Null", "NULL")
-TEXTS = {("task", "path"), ("model", "attention"), ("train", "device"), ("train", "init")}  # the keys of text
+MAY_BE_NULL = {("train", "init"), ("train", "stop_at")}
+TEXTS = {("task", "path"), ("model", "attention"), ("train", "device"), *MAY_BE_NULL}  # the keys of text
 DEFAULTS: dict[str, dict[str, Any]] = {
     "model": {
         "d_model": 32, "n_heads": 4, "d_head": None, "n_kv_heads": None, "n_layers": 1, "encoder_layers": 0,
@@ -164,7 +165,7 @@ def plain(node: Any, at: tuple[str, ...] = ()) -> Any:
     if "${" in node.value:
         raise RefusedError("interpolation")
     as_written = node.style is not None or (
-        at in TEXTS and node.value and (at != ("train", "init") or node.value not in NULLS)
+        at in TEXTS and node.value and (at not in MAY_BE_NULL or node.value not in NULLS)
     )
     return node.value if as_written else word(node.value)
 
