@@ -17,7 +17,7 @@ from mhsa_cli.core.heads.random_baseline import Limits, null_lifts
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model.custom import CustomAttention, CustomBlock, Sizes
 from mhsa_cli.core.model.transformer import TransformerLM
-from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.tasks import Task, TrainBatches, build_task
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack, stack_models, unstack
 from mhsa_cli.errors import UsageError
@@ -94,7 +94,8 @@ def seen(verdict: Verdict) -> list[Claim]:
 
 def test_its_rows_that_were_trained_on_are_counted_as_ours() -> None:
     mine, ours, task = pair()
-    found, other = (head_report(one.eval(), task, 3, Limits({}, {}), (400, 64)).verdict for one in (mine, ours))
+    trained = TrainBatches(task, 3, 64), 400
+    found, other = (head_report(one.eval(), task, 3, Limits({}, {}), trained).verdict for one in (mine, ours))
     assert seen(found) == seen(other) != []
     assert found.inputs == other.inputs
 
