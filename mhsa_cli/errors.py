@@ -10,6 +10,7 @@ from mhsa_cli.text import escape
 ANSWERED_NO = 7  # exit code of a negative answer: `check` found a fault, `verify --resume-check` a difference
 
 COMPLETION = "_MHSA_COMPLETE"  # variable of a shell that asks how a line may go on: no message is shown
+UPDATE = "update mhsa-cli to read it"  # the way out where a file was made by a newer one
 IS = " is "  # between a file and its state in a message
 Message = str | tuple[str | Path, ...]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 def escape(text: str | os.PathLike[str]) -> str:
@@ -51,6 +52,11 @@ def byte_size(count: float) -> str:
         if count >= 1024:
             count, unit = count / 1024, larger
     return f"{count:,.0f} bytes" if unit == "bytes" else f"{count:,.1f} {unit}"
+
+
+def typed(value: Any) -> str:
+    """Write a setting as it is typed: null, true, 0.005, [0.9, 0.999], text without quotes."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def from_file(file: str) -> str:

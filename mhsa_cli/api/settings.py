@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.fields import all_keys, is_list
+from mhsa_cli.config.ranges import KEYS
 from mhsa_cli.config.recipes import recipes
 from mhsa_cli.config.scalars import write
 from mhsa_cli.config.tasks import TASK_SCHEMAS
@@ -69,7 +70,7 @@ def _setting(key: str, value: Any, grid: bool) -> str:
 def _range(key: str, value: Mapping[str, Any]) -> str:
     """Write a range as on the command line. Raises: UsageError."""
     given = {name: plain_value(f"{key}[{name!r}]", one) for name, one in value.items()}
-    if not {"from", "to", "steps"} <= given.keys() or not given.keys() <= {"from", "to", "steps", "scale"}:
+    if not {*KEYS[:-1]} <= given.keys() or not given.keys() <= {*KEYS}:
         raise unwanted(key, repr(dict(value)), '{"from": 1e-3, "to": 1e-2, "steps": 5, "scale": "log"}')
     scale = f":{given['scale']}" if "scale" in given else ""
     return f"{write(given['from'])}..{write(given['to'])}:{write(given['steps'])}{scale}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from mhsa_cli.commands.output import Paper
@@ -80,7 +79,7 @@ def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord
     if why:
         paper.say(f"no attention maps: {why}")
     else:
-        show_heads(paper, replace(maps_from_dict(run.read_heads()), origin=origin_of(info)))
+        show_heads(paper, maps_from_dict(run.read_heads()))
     look = "explain" if not why else "curve" if origin_of(info) is None else "runs"
     paper.offer(f"\nwrote {run.path}\nnext: mhsa {look} {run_argument(run.path)}")
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from mhsa_cli.commands.options import JsonOption, RunsOption, argument, flag, option
 from mhsa_cli.commands.output import Paper, print_json
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import UPDATE, UsageError
 from mhsa_cli.jobs.load_run import next_look
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.runs import listing
-from mhsa_cli.runs.json_file import UPDATE
 from mhsa_cli.runs.listing import RunSummary
 from mhsa_cli.runs.names import RM, runs_root
 from mhsa_cli.runs.selection import SORTS, STATUSES, has_name, has_status, sort_runs

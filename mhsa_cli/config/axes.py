@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mhsa_cli.config import overrides as changes
-from mhsa_cli.config.fields import all_keys, describe, is_text, number_kind
+from mhsa_cli.config.fields import SWEEP, all_keys, describe, is_text, number_kind
 from mhsa_cli.config.overrides import SEED_LIST_REFUSED, bracketed_list_problem, resolve_key
 from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
-from mhsa_cli.config.ranges import FORM, SCALES, Range, RangeError, is_range, parse_range, values
+from mhsa_cli.config.ranges import FORM, KEYS, SCALES, Range, RangeError, is_range, parse_range, values
 from mhsa_cli.config.scalars import resolve, write
 from mhsa_cli.config.spelling import did_you_mean
 from mhsa_cli.config.yaml_events import Document, Path
 
-SECTION, SEEDS = "sweep", "seeds"
-_KEYS = ("from", "to", "steps", "scale")
+SEEDS = "seeds"
 _WANTED = "a list of values, or a range {from: 1e-3, to: 1e-2, steps: 5, scale: log}"
 
 
@@ -151,21 +150,21 @@ def _hashable(value: Any) -> Any:
 
 def read_section(document: Document) -> tuple[Axes, int | None, list[Problem]]:
     """Take the section `sweep` out of a document: its axes by their dotted keys, its seeds, and all problems."""
-    section = document.data.pop(SECTION, None)
-    if (SECTION,) in document.bad or section is None:
+    section = document.data.pop(SWEEP, None)
+    if (SWEEP,) in document.bad or section is None:
         return {}, None, []
-    mark = document.marks[(SECTION,)]
+    mark = document.marks[(SWEEP,)]
     if not isinstance(section, dict):
-        message = f"`{SECTION}`: found {describe(section)}, wanted a mapping of settings to their values"
+        message = f"`{SWEEP}`: found {describe(section)}, wanted a mapping of settings to their values"
         return {}, None, [mark.problem("section", message, "for example sweep: {n_heads: [1, 2, 4], seeds: 8}")]
     axes: Axes = {}
     problems: list[Problem] = []
     seeds = section.get(SEEDS)
     if SEEDS in section and (not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1):
         seeds = None
-        if (SECTION, SEEDS) not in document.bad:
-            message = f"`{SECTION}.{SEEDS}`: found {describe(section[SEEDS])}, wanted a whole number from 1 on"
-            problems.append(document.marks[SECTION, SEEDS].problem("value", message))
+        if (SWEEP, SEEDS) not in document.bad:
+            message = f"`{SWEEP}.{SEEDS}`: found {describe(section[SEEDS])}, wanted a whole number from 1 on"
+            problems.append(document.marks[SWEEP, SEEDS].problem("value", message))
     for key in (key for key in section if key != SEEDS):
         try:
             path, axis = _entry(document, key, section[key])
@@ -174,7 +173,7 @@ def read_section(document: Document) -> tuple[Axes, int | None, list[Problem]]:
             continue
         dotted = ".".join(path)
         if dotted in axes:
-            place = document.keys[(SECTION, key)]
+            place = document.keys[(SWEEP, key)]
             before = axes[dotted].values[0][1].key
             message = f"`{clip(dotted)}` has values already, on line {before.line}"
             problems.append(place.problem("set-twice", message, "write all its values in one list"))
@@ -185,7 +184,7 @@ def read_section(document: Document) -> tuple[Axes, int | None, list[Problem]]:
 
 def _entry(document: Document, key: str, value: Any) -> tuple[tuple[str, ...], Axis]:
     """Read a line of the section. Raises: ConfigError."""
-    key_mark, place = document.keys[(SECTION, key)], (SECTION, key)
+    key_mark, place = document.keys[(SWEEP, key)], (SWEEP, key)
     path = resolve_key(key.strip(), all_keys(), key_mark)
     if path == ("train", "seed"):
         raise key_mark.error("list", "seeds are counted up from `train.seed`", f"write {SEEDS}: N instead")
@@ -219,19 +218,19 @@ def _entry(document: Document, key: str, value: Any) -> tuple[tuple[str, ...], A
 
 def _range_entry(document: Document, path: tuple[str, ...], key: str, value: Mapping[str, Any]) -> Axis:
     """Read `{from, to, steps, scale}`. Raises: ConfigError."""
-    place: Path = (SECTION, key)
+    place: Path = (SWEEP, key)
     if any(at[:2] == place for at in document.bad):
         return Axis([], [])
     mark = document.marks[place]
-    odd = [name for name in value if name not in _KEYS]
+    odd = [name for name in value if name not in KEYS]
     if odd:
         message = f"unknown key `{clip(odd[0])}` in a range, wanted from, to, steps and scale"
-        raise document.keys[(*place, odd[0])].error("unknown-key", message, did_you_mean(odd[0], _KEYS))
-    missing = [name for name in _KEYS[:3] if name not in value]
+        raise document.keys[(*place, odd[0])].error("unknown-key", message, did_you_mean(odd[0], KEYS))
+    missing = [name for name in KEYS[:3] if name not in value]
     if missing:
         raise mark.error("range", f"`{clip(key)}`: `{missing[0]}` is missing: wanted {_WANTED}")
-    ends = [document.marks[(*place, name)] for name in _KEYS[:2]]
-    for name, end in zip(_KEYS, ends, strict=False):
+    ends = [document.marks[(*place, name)] for name in KEYS[:2]]
+    for name, end in zip(KEYS, ends, strict=False):
         if not isinstance(value[name], int | float) or isinstance(value[name], bool):
             raise end.error("range", f"`{clip(key)}`: found {describe(value[name])}, wanted a number")
     steps, scale = value["steps"], value.get("scale", SCALES[0])
@@ -242,7 +241,7 @@ def _range_entry(document: Document, path: tuple[str, ...], key: str, value: Map
         at, wanted = document.marks[(*place, "scale")], " or ".join(SCALES)
         message = f"`{clip(key)}`: found {describe(scale)}, wanted {wanted}"
         raise at.error("range", message, did_you_mean(str(scale), SCALES))
-    first, last = (_typed(value[name], end) for name, end in zip(_KEYS, ends, strict=False))
+    first, last = (_typed(value[name], end) for name, end in zip(KEYS, ends, strict=False))
     try:
         return _spread(path, document.keys[place], mark, Range(first, last, steps, scale == "log"))
     except RangeError as error:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mhsa_cli.config.ranges import SCALES, Range
+from mhsa_cli.config.fields import SWEEP
+from mhsa_cli.config.grid import SEEDS
+from mhsa_cli.config.ranges import KEYS, SCALES, Range
 from mhsa_cli.config.scalars import resolve, write
 from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
 from mhsa_cli.config.section import Section
@@ -26,13 +28,13 @@ _RANGE = {
         "steps": {"type": "integer", "minimum": 2},
         "scale": {"enum": list(SCALES), "default": SCALES[0]},
     },
-    "required": ["from", "to", "steps"],
+    "required": list(KEYS[:-1]),
     "additionalProperties": False,
 }
 _SWEEP = {
     "title": "Sweep",
     "type": "object",
-    "properties": {"seeds": {"type": "integer", "minimum": 1, "default": 8}},
+    "properties": {"seeds": {"type": "integer", "minimum": 1, "default": SEEDS}},
     "additionalProperties": {"anyOf": [{"type": "array", "minItems": 1}, _RANGE]},
 }
 
@@ -45,7 +47,7 @@ def dump_yaml(config: Config) -> str:
 def dump_sweep(base: Mapping[str, Any], sweep: Mapping[str, Any]) -> str:
     """Write sections and a `sweep` section as YAML that gives the same grid again."""
     sections = {name: values for name, values in base.items() if values}
-    return _render({**sections, "sweep": sweep}, {})
+    return _render({**sections, SWEEP: sweep}, {})
 
 
 def template() -> str:
@@ -84,7 +86,7 @@ def _plain(span: Range) -> dict[str, Any]:
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a config, for editors."""
     schema = Config.model_json_schema()
-    schema["properties"]["sweep"] = _SWEEP
+    schema["properties"][SWEEP] = _SWEEP
     for part in (schema, *schema["$defs"].values()):
         part.pop("description", None)  # the docstring, which `python -OO` drops
     for title, sizes in FROM_FILES.items():

@@ -15,6 +15,8 @@ from mhsa_cli.config.section import Expected
 from mhsa_cli.config.tasks import TASK_SCHEMAS
 from mhsa_cli.config.yaml_events import Path
 
+SWEEP = "sweep"  # the section of a file whose keys are those of the others, with several values
+
 
 @cache
 def _fields() -> dict[str, list[FieldInfo]]:
@@ -46,7 +48,7 @@ def fields_of(key: str) -> list[FieldInfo]:
 def _fields_at(path: Path) -> list[FieldInfo]:
     """Return the fields of the key at `path`; a value of a list in the section `sweep` has its key's."""
     key = ".".join(map(str, path))
-    if path[:1] != ("sweep",):
+    if path[:1] != (SWEEP,):
         return _fields().get(key, [])
     named = [fields for key, fields in _fields().items() if f".{key}".endswith(f".{path[1]}")] if len(path) == 3 else []
     return [field for fields in named for field in fields]

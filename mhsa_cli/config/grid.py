@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mhsa_cli.config import overrides as changes
-from mhsa_cli.config.axes import SECTION, Axis, read_axes, read_section
-from mhsa_cli.config.fields import all_keys
+from mhsa_cli.config.axes import Axis, read_axes, read_section
+from mhsa_cli.config.fields import SWEEP, all_keys
 from mhsa_cli.config.load import check
 from mhsa_cli.config.overrides import split_values
 from mhsa_cli.config.problems import SHOWN, ConfigError, Problem, clip
@@ -106,7 +106,7 @@ def expand(
 
 def sweep_of(config_path: str, overrides: Sequence[str]) -> Grid | None:
     """Expand a file's `sweep` section; None if it has none. Raises: as `expand`."""
-    return expand(config_path, overrides) if SECTION in read_file(config_path).data else None
+    return expand(config_path, overrides) if SWEEP in read_file(config_path).data else None
 
 
 def _count(sizes: Sequence[int], seeds: int) -> None:

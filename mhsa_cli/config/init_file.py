@@ -12,7 +12,8 @@ from mhsa_cli.text import byte_size
 
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt")
 LARGEST = 2**30  # bytes
-_SAVE = "safetensors.torch.save_file({n: t.contiguous() for n, t in model.state_dict().items()}, 'FILE.safetensors')"
+_STATE = "{n: t.contiguous() for n, t in model.state_dict().items()}"
+HOW_TO_SAVE = f"safetensors.torch.save_file({_STATE}, 'FILE.safetensors')"
 
 
 def located(path: str) -> str:
@@ -25,7 +26,7 @@ def problem(path: str) -> Problem | None:
     file, shown = Path(located(path)), clip(path)
     if file.suffix.lower() in PICKLES:
         message = f"found `{shown}`, a pickle, which runs code when it is loaded; wanted FILE.safetensors"
-        return Problem("init", message, f"load it yourself, then {_SAVE}")
+        return Problem("init", message, f"load it yourself, then {HOW_TO_SAVE}")
     try:
         if not file.is_file():
             return Problem("init", f"`{shown}` is not a file", "the path is relative to the working directory")

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from mhsa_cli.config import overrides as changes
 from mhsa_cli.config import pydantic_errors
+from mhsa_cli.config.fields import SWEEP
 from mhsa_cli.config.problems import ConfigError, clip
 from mhsa_cli.config.reader import read_document, read_file
 from mhsa_cli.config.schema import Config
@@ -40,10 +41,10 @@ def check(document: Document, *, files: bool = True) -> Config:
         if document.data.get(section, {}) is None:
             document.data[section] = {}
     problems = list(document.problems)
-    if ("sweep",) in document.keys and document.data.pop("sweep", None) is not None:
-        message = "`sweep` has several values for a setting, a training has one"
+    if (SWEEP,) in document.keys and document.data.pop(SWEEP, None) is not None:
+        message = f"`{SWEEP}` has several values for a setting, a training has one"
         hint = f"train all: mhsa sweep --config {clip(document.source.name)}\nor delete the section to train the rest"
-        problems.append(document.keys[("sweep",)].problem("sweep", message, hint))
+        problems.append(document.keys[(SWEEP,)].problem("sweep", message, hint))
     data, odd = _without_odd_keys(document.data)
     problems += [problem for path in odd if (problem := pydantic_errors.unknown(path, document)) is not None]
     try:

@@ -12,6 +12,7 @@ from mhsa_cli.config.scalars import ScalarError, resolve
 DIGITS = 4  # significant digits of the values between the ends, so that tables stay readable
 MOST = 1000  # values of a range
 SCALES = ("linear", "log")
+KEYS = ("from", "to", "steps", "scale")  # of a range in a file, the last with a default
 FORM = "FROM..TO:STEPS or FROM..TO:STEPS:log"
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER}):([0-9]{{1,9}})(?::([a-z]+))?")

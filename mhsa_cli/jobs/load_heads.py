@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from mhsa_cli.config.custom_attention import FOR_MAPS
@@ -31,7 +30,7 @@ def stored_maps(folder: RunDir) -> HeadMaps | None:
     if is_stale(folder, content):
         return None
     tell_edited(folder)
-    return replace(maps_from_dict(content), origin=origin_of(folder.read_run_json()))
+    return maps_from_dict(content)
 
 
 def tell_other_weights(folder: RunDir, maps: HeadMaps) -> None:

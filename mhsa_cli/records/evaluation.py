@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mhsa_cli.records.sweep import Median
+from mhsa_cli.text import typed
 
 
 def settings_name(settings: Mapping[str, Any]) -> str:
     """Write settings as they are typed."""
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in settings.items()}
-    return " ".join(f"{key}={text}" for key, text in texts.items())
+    return " ".join(f"{key}={typed(value)}" for key, value in settings.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.errors import IS, DamageError, NewerFormatError
+from mhsa_cli.errors import IS, UPDATE, DamageError, NewerFormatError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.line_ends import check_line_ends
 from mhsa_cli.text import escape
 
 DEEPEST = 50  # levels of nesting; our files have six
 NONFINITE = "nonfinite"
-UPDATE = "update mhsa-cli to read it"
 OWN_HASH, FILES = "sha256", "files"
 _STRICT = json.JSONEncoder(allow_nan=False)  # made once: writing a record takes microseconds
 _INDEX = re.compile(r"[0-9]{1,9}")

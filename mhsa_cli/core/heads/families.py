@@ -83,10 +83,15 @@ def distances_of(visible: Tensor, scored: Tensor) -> Distances:
     return Distances(distance_values(visible), queries, by_distance(uniform, visible), enough)
 
 
+def sees_ahead(visible: Tensor) -> bool:
+    """Return whether a query of a mask (T, T) sees a later key."""
+    return bool(visible.triu(1).any())
+
+
 def distance_values(visible: Tensor) -> Tensor:
     """List the distances of a mask (T, T): 0..T-1, and -1..-(T-1) where a query sees a later key."""
     back = torch.arange(len(visible))
-    return torch.cat([back, -back[1:]]) if bool(visible.triu(1).any()) else back
+    return torch.cat([back, -back[1:]]) if sees_ahead(visible) else back
 
 
 def offsets_seen(visible: Tensor) -> list[int]:
@@ -106,7 +111,7 @@ def by_distance(maps: Tensor, visible: Tensor) -> Tensor:
     skewed = F.pad(maps.flip(-1), (0, T)).flatten(-2)[..., :-T].unflatten(-1, (T, 2 * T - 1))
     sums = skewed.sum(-2).cpu()
     back, ahead = sums[..., T - 1 :], sums[..., : T - 1].flip(-1)
-    return torch.cat([back, ahead], -1) if bool(visible.triu(1).any()) else back
+    return torch.cat([back, ahead], -1) if sees_ahead(visible) else back
 
 
 def best_offset(sums: Tensor, of: Distances) -> Lift | None:

@@ -230,40 +230,24 @@ def scores(attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, pos: Tensor, reco
 def linear_context(
     attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, record: Recorder
 ) -> Tensor:
-    """Attend with running sums of features, without scores: q, k, v (B, H, T, d) to (B, H, T, d)."""
-    if not attn.causal:
-        return unmasked_linear_context(attn, q, k, v, pos, record)
+    """Attend with sums of features, of all keys or running, without scores: q, k, v (B, H, T, d) to (B, H, T, d)."""
     sums = LayerCache()
-    context = features.linear_attention(q, k, v, sums)
+    context = features.linear_attention(q, k, v, sums) if attn.causal else features.unmasked_linear_attention(q, k, v)
     if record.silent:
         return context
     (B, H, T, d), shape = q.shape, "B H T d_head"
     phi_q = record("phi(q)", "elu(q) + 1", shape, features.feature_map(q), q, flops=2 * q.numel())
     phi_k = record("phi(k)", "elu(k) + 1", shape, features.feature_map(k), k, flops=2 * k.numel())
-    assert sums.state is not None
-    state, total = sums.state
+    if attn.causal:
+        assert sums.state is not None
+        state, total = sums.state
+        how, read, flops = "running sums", [phi_q, state, v], linear_flops(T, d)
+    else:
+        state, total = phi_k.transpose(-2, -1) @ v, phi_k.sum(-2).unsqueeze(-1)
+        how, read, flops = "phi(q) @ sums", [phi_q, state], T * (2 * d * d + 2 * d + d)  # both products, the division
     record("state", "sum phi(k) vT", "B H d_head d_head", state, phi_k, v, flops=2 * B * H * T * d * d)
     record("total", "sum phi(k)", "B H d_head 1", total, phi_k, flops=B * H * T * d)
-    record("context", "running sums", shape, context, phi_q, state, v, flops=B * H * linear_flops(T, d))
-    measure_weights(attn.weights(q, k, None, pos), attn, record)
-    return context
-
-
-def unmasked_linear_context(
-    attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, record: Recorder
-) -> Tensor:
-    """Attend with the sums of all keys' features: q, k, v (B, H, T, d) to (B, H, T, d)."""
-    context = features.unmasked_linear_attention(q, k, v)
-    if record.silent:
-        return context
-    (B, H, T, d), shape = q.shape, "B H T d_head"
-    phi_q = record("phi(q)", "elu(q) + 1", shape, features.feature_map(q), q, flops=2 * q.numel())
-    phi_k = record("phi(k)", "elu(k) + 1", shape, features.feature_map(k), k, flops=2 * k.numel())
-    state = phi_k.transpose(-2, -1) @ v
-    record("state", "sum phi(k) vT", "B H d_head d_head", state, phi_k, v, flops=2 * B * H * T * d * d)
-    record("total", "sum phi(k)", "B H d_head 1", phi_k.sum(-2).unsqueeze(-1), phi_k, flops=B * H * T * d)
-    flops = B * H * T * (2 * d * d + 2 * d + d)  # q @ state, q @ total, the division
-    record("context", "phi(q) @ sums", shape, context, phi_q, state, flops=flops)
+    record("context", how, shape, context, *read, flops=B * H * flops)
     measure_weights(attn.weights(q, k, None, pos), attn, record)
     return context
 

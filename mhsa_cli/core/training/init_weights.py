@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
+from mhsa_cli.config.init_file import HOW_TO_SAVE
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.model.positions import SinusoidalPositions
 from mhsa_cli.core.model.transformer import TransformerLM
@@ -18,12 +18,11 @@ from mhsa_cli.core.training.checkpoint import dtype_name
 from mhsa_cli.core.training.init_names import Slot, as_ours, has_gpt2_names, is_buffer, is_input_first, slot_of
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.initial import MappedTensor
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, typed
 
 SHOWN = 12  # problems that a message names
 QKV = ("attn.q", "attn.k", "attn.v")
 NORMS = ("attn_norm", "mlp_norm", "final_norm")
-HOW_TO_SAVE = "safetensors.torch.save_file({n: t.contiguous() for n, t in model.state_dict().items()}, FILE)"
 CODE = "init"
 
 
@@ -63,7 +62,7 @@ def load_initial(model: TransformerLM, config: Config, tensors: Mapping[str, Ten
     if fit.problems:
         more = [f"and {len(fit.problems) - SHOWN} more"] if len(fit.problems) > SHOWN else []
         lines = "\n  ".join([*fit.problems[:SHOWN], *more])
-        settings = " ".join(f"{key}={_text(value)}" for key, value in fitting(config, tensors).items())
+        settings = " ".join(f"{key}={typed(value)}" for key, value in fitting(config, tensors).items())
         hint = (
             f"settings of this file: {settings}"
             if settings
@@ -217,10 +216,6 @@ def is_hooked(slots: Mapping[Slot, Source]) -> bool:
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
     return tuple(tensor.shape)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def fitting(config: Config, tensors: Mapping[str, Tensor]) -> dict[str, Any]:

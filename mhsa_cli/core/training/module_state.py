@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mhsa_cli.core.training.checkpoint import digest, dtype_name
-from mhsa_cli.errors import DamageError, NewerFormatError, RunError, UsageError
+from mhsa_cli.errors import UPDATE, DamageError, NewerFormatError, RunError, UsageError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.text import escape
 
 CONTENT = "mhsa_checkpoint"  # key of the metadata: a hash, and what it is of, all but the tensors as JSON
-UPDATE = "update mhsa-cli to read it"
 
 
 class Saved(NamedTuple):

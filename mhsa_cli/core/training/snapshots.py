@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mhsa_cli.core.heads.capture import finite_or_none, head_weights, weights_and_logits
+from mhsa_cli.core.heads.families import sees_ahead
 from mhsa_cli.core.heads.own_scores import OnRows, OwnScore
 from mhsa_cli.core.heads.probe import Probe, build_probe
 from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, shape
@@ -183,8 +184,8 @@ class Snapshots:
             figures = [*shape(ours, part.visible).values(), positionality(ours, theirs, part)]
             rows = zip(*([finite_or_none(x) for x in values.tolist()] for values in figures), strict=True)
             columns |= zip(index, rows, strict=True)
-        sees_ahead = any(bool(part.visible.triu(1).any()) for part, _ in probe.groups(self.model.heads))
-        maps, pool = small_maps(own[0], sees_ahead)
+        ahead = any(sees_ahead(part.visible) for part, _ in probe.groups(self.model.heads))
+        maps, pool = small_maps(own[0], ahead)
         heads = [head for record in records for head in record.heads]
         known = [
             replace(head, entropy=entropy, uniformity=uniformity, confidence=sure, positionality=same)

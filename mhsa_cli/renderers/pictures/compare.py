@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -13,7 +12,7 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines, hanging, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed
-from mhsa_cli.text import Head
+from mhsa_cli.text import Head, typed
 
 Names = tuple[str, str]
 Labels = Mapping[Head, str]
@@ -30,7 +29,7 @@ def differing_settings(first: Mapping[str, Any], second: Mapping[str, Any], name
     keys = dict.fromkeys([*first, *second])
     if not keys:
         return wrap_phrases(["no setting differs"], surface.width)
-    rows = [[key, *(_value(run[key]) if key in run else "" for run in (first, second))] for key in keys]
+    rows = [[key, *(typed(run[key]) if key in run else "" for run in (first, second))] for key in keys]
     return beside("setting", rows, names, surface)
 
 
@@ -86,8 +85,3 @@ def matching_sentence(matching: Matching) -> str:
     limit = f"{LEVEL:.0%} of those cost {fixed(null, digits)} or less"
     said = f"{what} {fixed(matching.cost, digits)}, {lower} than with random heads of the same norms ({limit})"
     return said if shown else f"{said}: the maps do not show which heads correspond"
-
-
-def _value(value: Any) -> str:
-    """Write a setting as a config would: null, true, 0.005, [0.9, 0.999], text without quotes."""
-    return value if isinstance(value, str) else json.dumps(value)
