@@ -20,6 +20,7 @@ from mhsa_cli.core.ranges import check_indices
 from mhsa_cli.core.tasks.base import check_targets, stream_generator, sums
 from mhsa_cli.core.training.analytic.gradient import AnalyticGradient, has_analytic_gradient
 from mhsa_cli.core.training.analytic.parts import CrossEntropy
+from mhsa_cli.core.training.backward import vector_jacobian
 from mhsa_cli.errors import NonFiniteError
 
 
@@ -175,7 +176,7 @@ class Stack:
         figures = self._cross_entropy(flat, targets)
         # One backward pass for all models: a loss depends on its own model's parameters only.
         d_logits = self._cross_entropy.d_logits.view(logits.shape).to(logits.dtype)
-        gradients = torch.autograd.grad(logits, self.leaves, d_logits, materialize_grads=True)
+        gradients = vector_jacobian(logits, d_logits, self.leaves)
         torch.cat([g.flatten() for g in gradients], out=self.gradients[: self.size])
         return figures
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from mhsa_cli.core.model.layers import padded
 from mhsa_cli.core.model.positions import LearnedPositions, Positions, SinusoidalPositions
 from mhsa_cli.core.tasks.base import IGNORE
+from mhsa_cli.core.training.backward import vector_jacobian
 
 SHORT = 24  # tokens; on longer rows the fused kernel, which stores no weights, is faster
 WEIGHTS = 2**16  # attention weights computed together: they stay in a core's cache
@@ -206,7 +207,7 @@ class FusedAttention:
         self.context.copy_(self.output.detach())
 
     def backward(self) -> None:
-        gradients = torch.autograd.grad(self.output, self.leaves, self.d_context)
+        gradients = vector_jacobian(self.output, self.d_context, self.leaves)
         for target, gradient in zip(self.d_qkv, gradients, strict=True):
             target.copy_(gradient)
 
