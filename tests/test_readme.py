@@ -26,11 +26,11 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def row(key: str, column: int = 1) -> list[str]:
-    """Read the values that a column of the table of forms names for a key; the last one has a gradient by hand."""
+def row(key: str) -> list[str]:
+    """Read the values that a column of the table of forms names for a key."""
     found = re.search(rf"^\| `model\.{key}`.*\|$", README, re.MULTILINE)
     assert found, f"no row for model.{key}"
-    return re.findall(r"`([^`]+)`", found[0].strip("|").split("|")[column])
+    return re.findall(r"`([^`]+)`", found[0].strip("|").split("|")[1])
 
 
 def test_the_table_of_forms_is_the_tables_of_the_code() -> None:
@@ -46,11 +46,12 @@ def has_written_gradient(*settings: str) -> bool:
     return Stack([model], [0], config.train, torch.device("cpu")).analytic is not None
 
 
-@pytest.mark.parametrize("key", ["positions", "attention", "norm", "mlp", "n_kv_heads", "window"])
+@pytest.mark.parametrize("key", ["positions", "attention", "norm", "mlp", "n_kv_heads", "window", "causal"])
 def test_the_gradients_by_hand_are_those_that_the_readme_names(key: str) -> None:
-    values = {"n_kv_heads": ["1", "2", "n_heads"], "window": ["1", "3", "null"]}.get(key) or row(key)
-    written = [value for value in values if has_written_gradient(f"model.{key}={value.replace('n_heads', '4')}")]
-    assert row(key, -1) == written and len(written) < len(values)
+    values = {"n_kv_heads": ["1", "2", "4"], "window": ["1", "3", "null"]}.get(key) or row(key)
+    assert all(has_written_gradient(f"model.{key}={value}") for value in values)
+    assert not has_written_gradient("train.dtype=bfloat16")
+    assert not has_written_gradient("task.name=copy", "model.encoder_layers=1")
 
 
 def test_the_configs_options_are_the_tables_of_the_code() -> None:

@@ -21,7 +21,7 @@ from mhsa_cli.jobs.own_task import load_task
 from mhsa_cli.jobs.run_config import (
     EARLY_STOP,
     check_same_machine,
-    check_same_schedule,
+    check_same_steps,
     check_unedited,
     differences,
     flat,
@@ -82,7 +82,7 @@ def resumed_run(
         check_same_machine(run.read_run_json(), machine(config, device), allow_inexact)
         trained_with = read_state(checkpoint.files, checkpoint.step)["config"]
         if 0 < checkpoint.step < config.total_steps:
-            check_same_schedule(config, trained_with, allow_inexact)
+            check_same_steps(config, trained_with, allow_inexact)
         info = run.read_run_json()
         task = load_task(own_text(config, run), info, own.task, who=run.name, allow_changed=allow_inexact)
         scores = resumed_scores(info, own.scores, run.name, allow_inexact)

@@ -210,17 +210,30 @@ def check_same_machine(before: Mapping[str, Any], now: Mapping[str, Any], allow:
         raise RunError("a resume here may change the bits: " + "; ".join(wrong), "to accept that: --allow-inexact")
 
 
-def check_same_schedule(config: Config, trained_with: Mapping[str, Mapping[str, Any]], allow: bool) -> None:
-    """Compare how the schedule counts steps: older versions, without train.min_lr, fell to 0 one step after the last.
+def check_same_steps(config: Config, trained_with: Mapping[str, Mapping[str, Any]], allow: bool) -> None:
+    """Compare how a step is computed with versions before train.min_lr; `trained_with` is the config in the checkpoint.
 
-    `trained_with` is the config in the checkpoint. Raises: RunError unless allowed.
+    A falling schedule was one step behind this one's, and the gradients of some forms came from autograd.
+    Raises: RunError unless allowed.
     """
-    falls = config.train.schedule != "constant" and "min_lr" not in trained_with.get("train", {})
-    if falls and not allow:
-        message = (
-            f"an older version began this run: its {config.train.schedule} schedule was one step behind this one's"
-        )
-        raise RunError(f"{message}, so a resume here changes the learning rates", "to accept that: --allow-inexact")
+    if allow or "min_lr" in trained_with.get("train", {}):
+        return
+    model, schedule = config.model, config.train.schedule
+    if schedule != "constant":
+        what = f"its {schedule} schedule was one step behind this one's"
+        effect = "changes the learning rates"
+    elif config.train.dtype != "bfloat16" and (
+        model.positions in ("rope", "alibi")
+        or model.attention != "softmax"
+        or (model.window, model.n_kv_heads or model.n_heads, model.dropout) != (None, model.n_heads, 0)
+        or (model.norm == "rmsnorm" or model.mlp == "swiglu" or model.tie_embeddings)
+    ):
+        what, effect = "the gradient of this form is computed in another way now", "may change the bits"
+    else:
+        return
+    raise RunError(
+        f"an older version began this run: {what}, so a resume here {effect}", "to accept that: --allow-inexact"
+    )
 
 
 def tell_edited(run: RunDir) -> None:

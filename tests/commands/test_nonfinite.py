@@ -47,17 +47,18 @@ def test_a_rate_that_explodes_ends_with_exit_3_and_finite_weights() -> None:
 @pytest.mark.parametrize("step", [1, 3, 6])
 def test_one_bad_number_at_any_step(step: int, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
     from mhsa_cli.core.training.stack import Stack
+    from tests.core.test_engine import poison_gradient
 
     original = Stack.step
 
     def poisoned(self, inputs, targets, lr, **more):  # type: ignore[no-untyped-def]
+        compute = self.analytic
         if self.updates + 1 == step:
-            hook = self.leaves[0].register_hook(lambda gradient: gradient * value)
-            try:
-                original(self, inputs, targets, lr, **more)
-            finally:
-                hook.remove()
-        original(self, inputs, targets, lr, **more)
+            poison_gradient(self, lambda: value)
+        try:
+            original(self, inputs, targets, lr, **more)
+        finally:
+            self.analytic = compute
 
     monkeypatch.setattr(Stack, "step", poisoned)
     said = mhsa("train", "--config", "tiny.yaml", "train.grad_clip=null")

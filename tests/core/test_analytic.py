@@ -13,9 +13,9 @@ from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.tasks import TrainBatches, build_task
 from mhsa_cli.core.tasks.base import IGNORE
-from mhsa_cli.core.training.analytic import parts
+from mhsa_cli.core.training.analytic import attention, gradient
 from mhsa_cli.core.training.analytic.gradient import has_analytic_gradient
-from mhsa_cli.core.training.analytic.parts import CrossEntropy
+from mhsa_cli.core.training.analytic.loss import CrossEntropy
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack, unstack
 from tests.settings import later_wins
@@ -48,8 +48,38 @@ FORMS = {
     "block without bias": ["residual=true", "norm=layernorm", "d_mlp=20", "model.bias=false"],
 }
 
+# Six heads, of which the rotated ones need an even width and the grouped ones keys for two or three each.
+OTHER_FORMS = {
+    "rope": ["positions=rope", "n_layers=2"],
+    "rope half": ["positions=rope", "rope_layout=half"],
+    "grouped": ["n_kv_heads=2", "d_mlp=20", "residual=true"],
+    "multi-query": ["n_kv_heads=1"],
+    "tied": ["tie_embeddings=true", "positions=learned"],
+    "uniform": ["attention=uniform", "n_kv_heads=3", "n_layers=2", "residual=true"],
+    "window": ["window=3"],
+    "alibi": ["positions=alibi", "n_kv_heads=3"],
+    "linear": ["attention=linear", "positions=rope", "n_kv_heads=2"],
+    "rmsnorm": ["norm=rmsnorm", "residual=true", "n_layers=2"],
+    "swiglu": ["d_mlp=20", "mlp=swiglu", "residual=true"],
+    "llama": [
+        "d_mlp=20",
+        "mlp=swiglu",
+        "norm=rmsnorm",
+        "residual=true",
+        "positions=rope",
+        "n_kv_heads=2",
+        "n_layers=2",
+    ],
+    "long rotated rows": ["positions=rope", "rope_layout=half", "n_kv_heads=2"],  # long by a patch
+    "long windows": ["window=3", "positions=alibi"],
+    "long linear rows": ["attention=linear"],
+    "long uniform rows": ["attention=uniform"],
+}
+FORMS |= OTHER_FORMS
 
-SHAPES = list(itertools.product(FORMS, [1, 3, 24], ["task.min_length=2", "task.name=shift"], [[4], [4, 9, 2]]))
+TASKS, SEEDS = ["task.min_length=2", "task.name=shift"], [[4], [4, 9, 2]]
+SHAPES = list(itertools.product(set(FORMS) - set(OTHER_FORMS), [1, 3, 24], TASKS, SEEDS))
+SHAPES = sorted(SHAPES) + list(itertools.product(OTHER_FORMS, [6], TASKS, SEEDS))
 # Each form with each number of heads, on each task and in each stack in turn; tests/long has the others.
 IN_TURN = [shape for at, shape in enumerate(SHAPES) if at % 4 in ((0, 3), (1, 2))[at // 4 % 2]]
 
@@ -58,7 +88,7 @@ IN_TURN = [shape for at, shape in enumerate(SHAPES) if at % 4 in ((0, 3), (1, 2)
 def test_every_gradient_equals_autograds(
     form: str, heads: int, task: str, seeds: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "SHORT", 4 if "long" in form else 24)
+    monkeypatch.setattr(gradient, "SHORT", 4 if "long" in form else 24)
     wide = config(f"model.n_heads={heads}", "train.dtype=float64", task, *FORMS[form])
     stack = stack_of(wide, seeds)
     # Wide weights: with those of an untrained model the softmax is nearly uniform and a wrong gradient would hide.
@@ -110,22 +140,41 @@ def test_answers_are_cross_entropys_with_its_gradient(hidden: float) -> None:
         assert float(accuracy[m]) == pytest.approx(sum(map(int, right)) / len(right), abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "model.mlp=swiglu",
-        "model.norm=rmsnorm",
-        "model.dropout=0.1",
-        "model.attention=uniform",
-        "model.positions=rope",
-        "model.window=3",
-        "model.n_kv_heads=1",
-        "model.tie_embeddings=true",
-        "train.dtype=bfloat16",
-    ],
-)
+DROPPING = {
+    "bare": [],
+    "block": ["residual=true", "norm=layernorm", "d_mlp=20", "n_layers=2", "positions=learned"],
+    "grouped": ["n_kv_heads=2", "positions=alibi", "residual=true"],
+    "uniform": ["attention=uniform", "n_kv_heads=2"],
+    "linear": ["attention=linear"],
+    "long rows": ["residual=true"],  # long by a patch
+}
+
+
+@pytest.mark.parametrize("seeds", SEEDS, ids=len)
+@pytest.mark.parametrize("form", DROPPING)
+def test_dropout_drops_what_autograd_drops(form: str, seeds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both draw the same numbers, so that losses and gradients are equal."""
+    monkeypatch.setattr(gradient, "SHORT", 4 if "long" in form else 24)
+    settings = config("n_heads=6", "train.dtype=float64", "dropout=0.3", *DROPPING[form])
+    stack = stack_of(settings, seeds)
+    stack.weights[: stack.size].normal_(std=0.4, generator=torch.Generator().manual_seed(1))
+    batches = [TrainBatches(build_task(settings.task), seed, 7)[1] for seed in seeds]
+    inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
+    assert stack.analytic is not None
+    found = []
+    for road in (stack.analytic, stack.by_autograd, stack.analytic):
+        for seed, generator in zip(seeds, stack.generators, strict=True):
+            generator.manual_seed(seed)
+        found.append((*road(inputs, targets), stack.gradients[: stack.size].clone()))
+    for mine, theirs in zip(found[0], found[1], strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-11)
+    assert all(torch.equal(first, again) for first, again in zip(found[0], found[2], strict=True))
+    assert not torch.allclose(stack.analytic(inputs, targets)[0], found[0][0], atol=1e-3)  # the next draws
+
+
+@pytest.mark.parametrize("change", ["train.dtype=bfloat16", "model.encoder_layers=1"])
 def test_any_other_model_is_left_to_autograd(change: str) -> None:
-    plain, other = config("d_mlp=20"), config("d_mlp=20", change)
+    plain, other = config("d_mlp=20", "residual=true"), config("d_mlp=20", "residual=true", change)
     task = build_task(plain.task)
     assert has_analytic_gradient(build_model(plain, task), plain.train.dtype)
     assert not has_analytic_gradient(build_model(other, task), other.train.dtype)
@@ -153,33 +202,46 @@ def test_attention_in_pieces_is_the_same_attention(pieces: int, monkeypatch: pyt
     whole = stack_of(settings, [4])
     assert whole.analytic is not None
     whole.analytic(batch.inputs[None], batch.targets[None])
-    monkeypatch.setattr(parts, "WEIGHTS", 10 * 10 * max(1, 7 * 3 // pieces))
+    monkeypatch.setattr(attention, "WEIGHTS", 10 * 10 * max(1, 7 * 3 // pieces))
     tiled = stack_of(settings, [4])
     assert tiled.analytic is not None
     tiled.analytic(batch.inputs[None], batch.targets[None])
     assert torch.equal(tiled.gradients, whole.gradients)
 
 
+STACKED = {
+    "llama": ["positions=rope", "d_head=6", "n_kv_heads=1", "norm=rmsnorm", "d_mlp=20", "mlp=swiglu", "residual=true"],
+    "linear": ["attention=linear", "positions=rope", "d_head=10", "rope_layout=half"],
+    "alibi": ["positions=alibi", "n_kv_heads=1", "tie_embeddings=true"],
+    "dropout": ["dropout=0.3", "d_mlp=20", "residual=true"],
+    "long rows with dropout": ["dropout=0.3", "residual=true"],
+}
+
+
 @pytest.mark.parametrize(
     ("T", "D", "heads", "batch", "M"), [(10, 24, 3, 7, 4), (7, 12, 2, 33, 9), (5, 18, 6, 1, 3), (13, 28, 4, 61, 5)]
 )
-@pytest.mark.parametrize("form", ["bare", "block", "long rows"])
+@pytest.mark.parametrize("form", [*STACKED, "bare", "block", "long rows"])
 def test_a_models_bits_do_not_depend_on_its_stack(
     form: str, T: int, D: int, heads: int, batch: int, M: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "SHORT", 4 if "long" in form else 24)
+    monkeypatch.setattr(gradient, "SHORT", 4 if "long" in form else 24)
     sizes = [f"task.seq_len={T}", f"d_model={D}", f"n_heads={heads}", f"batch_size={batch}", "name=shift"]
-    settings, seeds = config(*sizes, *FORMS[form]), list(range(M))
+    settings, seeds = config(*sizes, *(FORMS | STACKED)[form]), list(range(M))
     stack = stack_of(settings, seeds)
     stack.weights[: stack.size].normal_(std=0.4, generator=torch.Generator().manual_seed(1))
     batches = [TrainBatches(build_task(settings.task), seed, batch)[1] for seed in seeds]
     inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
     assert stack.analytic is not None
+    for seed, generator in zip(seeds, stack.generators, strict=False):
+        generator.manual_seed(seed)
     losses, accuracies = stack.analytic(inputs, targets)
     together = stack.views(stack.gradients)
     for slot in seeds:
         alone = stack.keep([slot])
         assert alone.analytic is not None
+        for generator in alone.generators:
+            generator.manual_seed(slot)
         loss, accuracy = alone.analytic(inputs[slot : slot + 1], targets[slot : slot + 1])
         assert (loss, accuracy) == (losses[slot], accuracies[slot])
         for name, own in alone.views(alone.gradients).items():

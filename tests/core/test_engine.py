@@ -141,10 +141,7 @@ def test_a_gradient_that_is_not_finite_stops_before_it_reaches_a_weight(
     expected = next(r for r in whole[1] if isinstance(r, SaveRecord) and r.step == step - 1)
     group = Group([healthy], build_task(healthy.task), CPU)
 
-    def poison(gradient: Tensor) -> Tensor:
-        return gradient * value if group.step == step - 1 else gradient
-
-    group.stack.leaves[-1].register_hook(poison)
+    poison_gradient(group.stack, lambda: value if group.step == step - 1 else 1.0)
     records: list[Record] = []
     with pytest.raises(NonFiniteError, match=f"step {step}: ") as caught:
         records.extend(iter_into(group, records))
@@ -153,6 +150,20 @@ def test_a_gradient_that_is_not_finite_stops_before_it_reaches_a_weight(
     assert isinstance(last, SaveRecord) and last.step == step - 1
     assert last.files["model.safetensors"] == expected.files["model.safetensors"]
     assert last.files["optimizer.safetensors"] == expected.files["optimizer.safetensors"]
+
+
+def poison_gradient(stack: Stack, factors: Callable[[], float | Tensor]) -> None:
+    """Multiply the gradient of each model's last parameter by its factor, at every step."""
+    compute = stack.analytic
+    assert compute is not None
+
+    def poisoned(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        figures = compute(inputs, targets)
+        gradient = list(stack.views(stack.gradients).values())[-1].view(stack.M, -1)
+        gradient *= torch.as_tensor(factors()).view(-1, 1)
+        return figures
+
+    stack.analytic = poisoned  # type: ignore[assignment]
 
 
 def iter_into(group: Group, records: list[Record]) -> list[Record]:

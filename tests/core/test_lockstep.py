@@ -17,6 +17,7 @@ from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import EvalRecord, FailRecord, Record, SaveRecord, StepRecord
+from tests.core.test_engine import poison_gradient
 
 CPU = torch.device("cpu")
 BARE = ["task.name=copy", "vocab_size=13", "seq_len=6", "d_model=20", "n_heads=2", "batch_size=5"]
@@ -96,10 +97,7 @@ def test_a_run_that_is_not_finite_ends_and_the_others_do_not_notice(value: float
     expected, _ = collect(wanted)
     group = Group(wanted, build_task(wanted[0].task), CPU)
 
-    def poison(gradient: Tensor) -> Tensor:
-        return gradient.index_fill(0, torch.tensor([1]), value) if group.step == 4 else gradient
-
-    group.stack.leaves[-1].register_hook(poison)
+    poison_gradient(group.stack, lambda: torch.tensor([1.0, value, 1.0]) if group.step == 4 else 1.0)
     found: list[list[Record | FailRecord]] = [[] for _ in wanted]
     for run, record in group.records():
         found[run].append(record)

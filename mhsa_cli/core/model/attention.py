@@ -211,6 +211,22 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
         q, k = self.positions.rotate(q, k, pos)
         return q, k, v
 
+    def attend(self, qkv: Tensor) -> Tensor:
+        """INTERIM."""
+        T = qkv.size(-2)
+        pos = torch.arange(T, device=qkv.device)
+        q, k, v = qkv.split(self.widths, dim=-1)
+        q, k, v = split_heads(q, self.n_heads), split_heads(k, self.n_kv_heads), split_heads(v, self.n_kv_heads)
+        q, k = self.positions.rotate(q, k, pos)
+        k, v = share_heads(k, self.n_heads), share_heads(v, self.n_heads)
+        if self.kind == "uniform" or self.weights_dropout.p:
+            weights = self.weights(q, k, None, pos)
+            return merge_heads(product(self.weights_dropout(weights).to(v.dtype), v))
+        if self.kind == "linear":
+            return merge_heads(linear_attention(q, k, v) if self.causal else unmasked_linear_attention(q, k, v))
+        combined = self.visible[:T, :T] if self.masked else None
+        return merge_heads(fused_attention(q, k, v, combined, self.positions.bias(pos, pos), causal=self.causal))
+
     def weights(
         self, q: Tensor, k: Tensor, mask: Tensor | None, pos: Tensor, k_pos: Tensor | None = None, first: int = 0
     ) -> Tensor:

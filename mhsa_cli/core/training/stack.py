@@ -19,7 +19,7 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.ranges import check_indices
 from mhsa_cli.core.tasks.base import check_targets, stream_generator, sums
 from mhsa_cli.core.training.analytic.gradient import AnalyticGradient, has_analytic_gradient
-from mhsa_cli.core.training.analytic.parts import CrossEntropy
+from mhsa_cli.core.training.analytic.loss import CrossEntropy
 from mhsa_cli.core.training.backward import vector_jacobian
 from mhsa_cli.errors import NonFiniteError
 

@@ -12,7 +12,7 @@ from mhsa_cli.core.training.lockstep import log_every
 from mhsa_cli.core.training.snapshots import map_steps, snapshot_steps
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.load_run import check_weights
-from mhsa_cli.jobs.run_config import check_same_machine, check_same_schedule, check_unedited
+from mhsa_cli.jobs.run_config import check_same_machine, check_same_steps, check_unedited
 from mhsa_cli.jobs.sweep.plan import Trial, name_trials
 from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, StepRecord
@@ -109,7 +109,7 @@ def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, here: Mapping[str
         trained_with = read_state(loaded.files, step)["config"]
         check_unedited(trial.config, trained_with, run)
         if 0 < step < trial.config.total_steps:
-            check_same_schedule(trial.config, trained_with, allow=False)
+            check_same_steps(trial.config, trained_with, allow=False)
         check_weights(run, step, digest(weights_of(loaded.files)))
         snapshots = [record for record in snapshots_from_lines(run.records(SCORES)) if record.step <= step]
         journal = TrialJournal(

@@ -11,31 +11,20 @@ from torch import Tensor, nn
 
 from mhsa_cli.core.model import layers
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
-from mhsa_cli.core.model.positions import LearnedPositions, Positions, SinusoidalPositions
-from mhsa_cli.core.model.transformer import Block, TransformerLM
+from mhsa_cli.core.model.custom import CustomLayer
+from mhsa_cli.core.model.transformer import MLP, Block, TransformerLM
 from mhsa_cli.core.training.analytic import parts
-from mhsa_cli.core.training.analytic.parts import Named, Pair, Take
+from mhsa_cli.core.training.analytic.attention import Attention
+from mhsa_cli.core.training.analytic.loss import CrossEntropy
+from mhsa_cli.core.training.analytic.parts import Linear, Named, Pair, Take
 
 TOKENS = 3072  # of all models computed together: their tensors stay in a core's cache
+SHORT = 24  # tokens; on longer rows the fused kernel, which stores no weights, is faster
 
 
 def has_analytic_gradient(model: TransformerLM, dtype: str) -> bool:
-    """Whether all parts of a model have an analytic gradient."""
-    blocks, attention = model.blocks, [mixer for mixer in model.mixers if isinstance(mixer, MultiHeadSelfAttention)]
-    norms = [model.final_norm] + [norm for block in blocks for norm in (block.attn_norm, block.mlp_norm) if norm]
-    plain = (
-        not model.source
-        and len(attention) == len(model.blocks)
-        and all(
-            attn.kind == "softmax" and attn.window is None and attn.n_kv_heads == attn.n_heads for attn in attention
-        )
-    )
-    known = all(isinstance(norm, nn.Identity | layers.LayerNorm) for norm in norms)
-    known &= all(block.mlp is None or block.mlp.gate is None for block in blocks)
-    known &= type(model.positions) in (Positions, SinusoidalPositions, LearnedPositions)
-    dropping = any(m.p > 0 for m in model.modules() if isinstance(m, layers.Dropout))
-    tied = model.lm_head.weight is model.tok_emb.weight
-    return plain and known and not (dropping or tied or dtype == "bfloat16")
+    """Whether a model is trained by its analytic gradient: all but encoder-decoders and those in bfloat16."""
+    return not model.source and dtype != "bfloat16"
 
 
 class AnalyticGradient:
@@ -65,14 +54,16 @@ class AnalyticGradient:
 
     def _lay_out(self, M: int, B: int, T: int) -> list[tuple[slice, _Layout]]:
         """Allocate a step's tensors for ids (M, B, T), in groups of models that share the same buffers."""
+        size = M if any(draws_for_all(attn, T) for attn in self.model.mixers) else max(1, TOKENS // (B * T))
         mlp = [weight.size(-2) for name, weight in self.weights.items() if name.endswith("mlp.up.weight")]
-        # One model at a time where a product has a vector on one side: see `layers.one_by_one`.
-        size = 1 if 1 in (T, self.model.attention[0].d_head, *mlp) else max(1, TOKENS // (B * T))
+        widths = [attn.d_head for attn in self.model.mixers if isinstance(attn, MultiHeadSelfAttention)]
+        if 1 in (T, *widths, *mlp):  # one model at a time where a product has a vector on one side: see `one_by_one`
+            size = 1
         found = []
         for first in range(0, M, size):
             slots = slice(first, min(first + size, M))
             weights, gradients = ({n: t[slots] for n, t in part.items()} for part in (self.weights, self.gradients))
-            found.append((slots, _Layout(self.model, weights, gradients, self._take, B, T)))
+            found.append((slots, _Layout(self.model, slots, weights, gradients, self._take, B, T)))
         return found
 
     def _take(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -83,23 +74,27 @@ class AnalyticGradient:
 
 
 class _Layout:
-    """The parts of a group of models, each with its tensors."""
+    """The parts of a group of models, those in `slots` of the stack, each with its tensors."""
 
-    def __init__(self, model: TransformerLM, weights: Named, gradients: Named, take: Take, B: int, T: int) -> None:
-        self.weights, self.gradients, self.take = weights, gradients, take
+    def __init__(
+        self, model: TransformerLM, slots: slice, weights: Named, gradients: Named, take: Take, B: int, T: int
+    ) -> None:
+        self.weights, self.gradients, self.take, self.slots = weights, gradients, take, slots
         table = weights["tok_emb.weight"]
-        (V, D), self.dtype, self.rows = table.shape[1:], table.dtype, (len(table), B * T)
+        (V, D), self.dtype, self.rows, self.T = table.shape[1:], table.dtype, (len(table), B * T), T
         self.forwards: list[Callable[[], object]] = []
         self.backwards: list[Callable[[], object]] = []
-        x = self._pair("x", D)
-        self.embedding = parts.Embedding(model.positions, weights, gradients, take, x, T)
+        x, tied = self._pair("x", D), "lm_head.weight" not in weights
+        self.embedding = parts.Embedding(model.positions, weights, gradients, take, x, T, tied)
         self._append(self.embedding)
+        self._dropout(model.embed_dropout, "embedding", x, x[1])
         for layer, block in enumerate(model.blocks):
-            x = self._block(layer, block, x, block.inner.visible[:T, :T])
+            x = self._block(layer, block, x)
         x = self._norm(model.final_norm, "final_norm", x)
         logits = (self._pair("logits", V)[0], self._pair("d_logits", V)[0])
-        self._linear("lm_head", x, logits)
-        self.logits, self.loss = logits[0], parts.CrossEntropy(logits[1], take)
+        head = Linear("lm_head", weights, gradients, x, logits, "tok_emb.weight" if tied else "lm_head.weight")
+        self._append(head)
+        self.logits, self.loss = logits[0], CrossEntropy(logits[1], take)
 
     def run(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Run all parts forward and backward."""
@@ -111,62 +106,105 @@ class _Layout:
             backward()
         return figures
 
-    def _block(self, layer: int, block: Block, x: Pair, allowed: Tensor) -> Pair:
+    def _block(self, layer: int, block: Block, x: Pair) -> Pair:
         """Append the parts of one block on x, in the order of `Block.forward`; returns its output."""
         name = f"blocks.{layer}"
-
-        def attention(x: Pair, y: Pair) -> None:
-            T, H, width = len(allowed), block.inner.n_heads, block.inner.widths[0]
-            qkv, context = self._pair(f"qkv.{layer}", 3 * width), self._pair(f"context.{layer}", width)
-            self._linear(f"{name}.attn.qkv_proj", x, qkv)
-            short = parts.Attention(layer, qkv, context, allowed, H, self.take) if T <= parts.SHORT else None
-            self._append(short or parts.FusedAttention(qkv, context, T, H, block.inner.causal))
-            self._linear(f"{name}.attn.out_proj", context, y)
-
-        def mlp(x: Pair, y: Pair) -> None:
-            width = self.weights[f"{name}.mlp.up.weight"].size(-2)
-            self._linear(f"{name}.mlp.up", x, self._pair(f"hidden.{layer}", width))
-            (h, d_h), (a, d_a) = self._whole(f"hidden.{layer}", width), self._whole(f"active.{layer}", width)
-            aten = torch.ops.aten
-            if block.mlp is not None and block.mlp.activation is F.relu:
-                self.forwards.append(partial(aten.relu.out, h, out=a))
-                self.backwards.append(partial(aten.threshold_backward.grad_input, d_a, h, 0, grad_input=d_h))
-            else:
-                self.forwards.append(partial(aten.gelu.out, h, out=a))
-                self.backwards.append(partial(aten.gelu_backward.grad_input, d_a, h, grad_input=d_h))
-            self._linear(f"{name}.mlp.down", self._pair(f"active.{layer}", width), y)
-
-        x = self._sublayer(attention, block.attn_norm, f"{name}.attn_norm", x, block.residual)
+        attend: Callable[[Pair, Pair], None]
+        if isinstance(block.attn, CustomLayer):
+            attend, dropout = partial(self._custom, layer, block.attn), None
+        else:
+            attend, dropout = partial(self._attention, layer, block.attn), block.attn.out_dropout
+        x = self._sublayer(attend, block.attn_norm, dropout, f"{name}.attn_norm", x, block.residual)
         if block.mlp is None or block.mlp_norm is None:
             return x
-        return self._sublayer(mlp, block.mlp_norm, f"{name}.mlp_norm", x, block.residual)
+        mlp = partial(self._mlp, layer, block.mlp)
+        return self._sublayer(mlp, block.mlp_norm, block.mlp.dropout, f"{name}.mlp_norm", x, block.residual)
 
     def _sublayer(
-        self, inner: Callable[[Pair, Pair], None], norm: nn.Module, name: str, x: Pair, residual: bool
+        self,
+        inner: Callable[[Pair, Pair], None],
+        norm: nn.Module,
+        dropout: layers.Dropout | None,
+        name: str,
+        x: Pair,
+        residual: bool,
     ) -> Pair:
-        """Append a norm, the parts of `inner` and the residual connection; returns the output."""
+        """Append a norm, the parts of `inner`, dropout and the residual connection; returns the output."""
         y = out = self._pair(f"y.{name}", x[0].size(-1))
-        if residual:  # y and out have the same gradient
+        drops = dropout is not None and dropout.p > 0
+        if residual:
             out = self._pair(f"out.{name}", x[0].size(-1))
             self.backwards.append(partial(x[1].add_, out[1]))
-        inner(self._norm(norm, name, x), (y[0], out[1]))
+            if not drops:  # y and out have the same gradient
+                y = y[0], out[1]
+        inner(self._norm(norm, name, x), y)
+        if dropout is not None:
+            self._dropout(dropout, name, y, out[1])
         if residual:
             self.forwards.append(partial(torch.add, x[0], y[0], out=out[0]))
         return out
+
+    def _attention(self, layer: int, attn: MultiHeadSelfAttention, x: Pair, y: Pair) -> None:
+        name, T = f"blocks.{layer}.attn", self.T
+        qkv, context = self._pair(f"qkv.{layer}", sum(attn.widths)), self._pair(f"context.{layer}", attn.widths[0])
+        self._linear(f"{name}.qkv_proj", x, qkv)
+        if by_hand(attn, T):
+            kept = self._kept(attn.weights_dropout, f"{name}.weights", self.rows[1] * attn.n_heads * T)
+            self._append(Attention(layer, attn, qkv, context, T, kept, self.take))
+        else:
+            self._append(parts.ByAutograd(attn.attend, self._by_row(qkv), self._by_row(context)))
+        self._linear(f"{name}.out_proj", context, y)
+
+    def _custom(self, layer: int, attn: CustomLayer, x: Pair, y: Pair) -> None:
+        own = [(p, self.gradients[f"blocks.{layer}.attn.{name}"]) for name, p in attn.named_parameters()]
+        self._append(parts.ByAutograd(attn, self._by_row(x), self._by_row(y), own))
+
+    def _mlp(self, layer: int, mlp: MLP, x: Pair, y: Pair) -> None:
+        name = f"blocks.{layer}.mlp"
+        width = self.weights[f"{name}.up.weight"].size(-2)
+        up = Linear(f"{name}.up", self.weights, self.gradients, x, self._pair(f"hidden.{layer}", width))
+        h, a = self._whole(f"hidden.{layer}", width), self._whole(f"active.{layer}", width)
+        if mlp.gate is None:
+            self._append(up)
+            self._append(parts.Activation(mlp.activation is F.relu, h, a))
+        else:
+            gate = Linear(f"{name}.gate", self.weights, self.gradients, x, self._pair(f"gate.{layer}", width))
+            silu = self._whole(f"silu.{layer}", width)[0], self._whole("d_silu", width)[0]
+            self._append(parts.SwiGLU(up, gate, h, self._whole(f"gate.{layer}", width), a, silu))
+        self._linear(f"{name}.down", self._pair(f"active.{layer}", width), y)
+
+    def _dropout(self, dropout: layers.Dropout, name: str, y: Pair, d_out: Tensor) -> None:
+        """Append dropout of y in place, unless nothing is dropped; `d_out` is the gradient of what is left."""
+        kept = self._kept(dropout, name, y[0].shape[1:].numel())
+        if kept is not None:
+            self._append(parts.Dropout(kept, y, d_out))
+
+    def _kept(self, dropout: layers.Dropout, name: str, size: int) -> parts.Kept | None:
+        """Return the factors of dropout for `size` numbers of each model; None if nothing is dropped."""
+        if dropout.p == 0:
+            return None
+        return parts.Kept(dropout, self.slots, name, (self.rows[0], size), self.dtype, self.take)
 
     def _append(self, part: parts.Part) -> None:
         self.forwards.append(part.forward)
         self.backwards.append(part.backward)
 
     def _linear(self, name: str, x: Pair, y: Pair) -> None:
-        self._append(parts.Linear(name, self.weights, self.gradients, x, y))
+        self._append(Linear(name, self.weights, self.gradients, x, y))
 
     def _norm(self, norm: nn.Module, name: str, x: Pair) -> Pair:
         if isinstance(norm, nn.Identity):
             return x
         y = self._pair(name, x[0].size(-1))
-        self._append(parts.LayerNorm(name, self.weights, self.gradients, x, y))
+        if isinstance(norm, layers.RMSNorm):
+            self._append(parts.RMSNorm(name, self.weights, self.gradients, self.take, x, y))
+        else:
+            self._append(parts.LayerNorm(name, self.weights, self.gradients, x, y))
         return y
+
+    def _by_row(self, pair: Pair) -> Pair:
+        """View values and gradient (M, B*T, width) as (M, B, T, width)."""
+        return pair[0].unflatten(1, (-1, self.T)), pair[1].unflatten(1, (-1, self.T))
 
     def _pair(self, name: str, width: int) -> Pair:
         """Return the values `name` (M, B*T, width) and their gradient."""
@@ -177,3 +215,13 @@ class _Layout:
         """Return the padded buffer of such a pair: a gradient overwrites values that are not needed afterwards."""
         buffer = self.take(name, (layers.padded(self.rows[0] * self.rows[1] * width),), self.dtype)
         return buffer, buffer
+
+
+def by_hand(attn: MultiHeadSelfAttention, T: int) -> bool:
+    """Whether the gradient of a layer's attention is written out for rows of T tokens."""
+    return T <= SHORT
+
+
+def draws_for_all(attn: MultiHeadSelfAttention | CustomLayer, T: int) -> bool:
+    """Whether a layer takes the generators or parameters of the whole stack."""
+    return isinstance(attn, CustomLayer) or (attn.weights_dropout.p > 0 and not by_hand(attn, T))
