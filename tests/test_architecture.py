@@ -235,6 +235,8 @@ LIGHT = [
     (["config", "show"], 0),
     (["config", "list"], 0),
     (["config", "check", "copy"], 0),
+    (["tasks"], 0),
+    (["tasks", "reverse", "--json"], 0),
     (["runs"], 0),
     (["runs", "--filter", "n_heads=2"], 0),
     (["runs", "rm", "missing", "--yes"], 4),

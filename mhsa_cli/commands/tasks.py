@@ -13,6 +13,7 @@ from mhsa_cli.config.own_task import is_own
 from mhsa_cli.config.spelling import nearest
 from mhsa_cli.config.tasks import DATA_FILES, TASK_SCHEMAS
 from mhsa_cli.errors import UsageError, unwanted
+from mhsa_cli.records.task_examples import EXAMPLES
 from mhsa_cli.renderers.pictures.task import task_picture
 from mhsa_cli.runs.names import NEW
 from mhsa_cli.runs.output_files import check_new, write_new
@@ -42,14 +43,13 @@ def tasks(
         close = nearest(name, TASK_SCHEMAS)
         hint = f"did you mean: mhsa tasks {close}" if close else f"tasks: {', '.join(TASK_SCHEMAS)}, or FILE.py:NAME"
         raise UsageError(f"there is no task `{escape(name)}`", hint)
-    from mhsa_cli.jobs.untrained import example_of, examples  # imports torch
-
     if name is not None and is_own(name):
         from mhsa_cli.config.load import load_config
+        from mhsa_cli.jobs.untrained import example_of  # imports torch
 
         found = [example_of(load_config(None, [f"task.name={name}"]))]
     else:
-        found = [info for info in examples() if name in (None, info.name)]
+        found = [info for info in EXAMPLES.values() if name in (None, info.name)]
     if as_json:
         print_json([asdict(info) for info in found] if name is None else asdict(found[0]))
         return

@@ -1,4 +1,4 @@
-"""What is asked of a config, or of the tasks, without a training: speed, the tensor story, drawn examples."""
+"""What is asked of a config, or of the tasks, without a training: speed, the tensor story, a drawn row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.bench.measure import EFFORTS, measure
-from mhsa_cli.core.tasks import drawn, examples
+from mhsa_cli.core.tasks import drawn
 from mhsa_cli.core.trace.run import run_trace
 from mhsa_cli.jobs.initial import first_model
 from mhsa_cli.jobs.own_task import make_task
@@ -15,7 +15,7 @@ from mhsa_cli.records.bench import BenchRecord
 from mhsa_cli.records.trace import Trace
 from mhsa_cli.records.training import TaskInfo
 
-__all__ = ["example_of", "examples", "measure_speed", "trace_model"]
+__all__ = ["example_of", "measure_speed", "trace_model"]
 
 
 def example_of(config: Config) -> TaskInfo:

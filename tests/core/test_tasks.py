@@ -10,6 +10,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,11 +22,12 @@ from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import TASK_SCHEMAS, PrefixTask
 from mhsa_cli.core.heads.probe import build_probe
-from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, build_task, example, fixed_batch
+from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, build_task, drawn, fixed_batch
 from mhsa_cli.core.tasks.base import BLOCK, counted_chance, stream_generator
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.overlap import seen_in_training
 from mhsa_cli.errors import UsageError
+from mhsa_cli.records.task_examples import EXAMPLES
 from tests.settings import small_task
 
 LENGTHS: dict[str, Callable[[], Task]] = {
@@ -43,7 +45,7 @@ def row(task: Task, seed: int = 3) -> tuple[list[int], list[int]]:
 
 
 def test_every_task_has_its_settings() -> None:
-    assert list(TASKS) == list(TASK_SCHEMAS)  # one order on every screen
+    assert list(TASKS) == list(TASK_SCHEMAS) == list(EXAMPLES)  # one order on every screen
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -53,8 +55,12 @@ def test_a_task_is_built_from_its_settings_and_has_an_example(name: str, tmp_pat
         write(tmp_path, b"1 -> 2 3\n4 -> 5", "rows.txt")
         task = build_task(load_config(None, small_task(name)).task)
     assert type(task) is TASKS[name] and TASKS[name].name == name
-    info = example(name)
-    assert info.summary and len(info.inputs) == len(info.targets) == TASKS[name].small().seq_len
+    example = EXAMPLES[name]  # shown without torch
+    assert drawn(TASKS[name].small()) == replace(
+        example,
+        chance_loss=pytest.approx(example.chance_loss, abs=1e-6),
+        chance_accuracy=pytest.approx(example.chance_accuracy, abs=1e-6),
+    )
 
 
 @pytest.mark.parametrize("name", TASKS)

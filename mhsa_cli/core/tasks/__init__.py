@@ -16,7 +16,7 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.records.training import TaskInfo
 from mhsa_cli.text import escape
 
-__all__ = ["IGNORE", "TASKS", "Batch", "Task", "TrainBatches", "build_task", "example", "examples", "fixed_batch"]
+__all__ = ["IGNORE", "TASKS", "Batch", "Task", "TrainBatches", "build_task", "drawn", "fixed_batch"]
 
 TASKS: dict[str, type[Task]] = {
     "repeat": Repeat,
@@ -38,11 +38,6 @@ def build_task(config: TaskConfig | OwnTask) -> Task:
     return TASKS[config.name](**config.model_dump(exclude={"name"}))
 
 
-def example(name: str) -> TaskInfo:
-    """Draw one row of a small task."""
-    return drawn(TASKS[name].small())
-
-
 def drawn(task: Task) -> TaskInfo:
     """Draw one row of a task: inputs, targets, and the chance level and baselines at its size."""
     row = task.sample(stream_generator(6, "show", 0), 1)
@@ -50,8 +45,3 @@ def drawn(task: Task) -> TaskInfo:
     inputs = task.symbols(row.inputs[0].tolist())
     chance = task.chance_loss, task.chance_accuracy
     return TaskInfo(task.name, task.summary, inputs, targets, *chance, dict(task.baselines))
-
-
-def examples() -> list[TaskInfo]:
-    """Draw one row of every task."""
-    return [example(name) for name in TASKS]
