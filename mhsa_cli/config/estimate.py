@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, prod
 from typing import Any
 
 from mhsa_cli.config.custom_attention import is_file
-from mhsa_cli.config.encoder_decoder import source_length
+from mhsa_cli.config.parameters import parameter_shapes
 from mhsa_cli.text import byte_size
 
 LIMIT_BYTES = 16 * 2**30
@@ -16,7 +17,13 @@ CAUSES: dict[str, tuple[str, ...]] = {  # the settings that enlarge each part, t
     "maps": ("task.seq_len", "train.batch_size", "model.n_heads", "model.n_layers"),
     "stream": ("train.batch_size", "task.seq_len", "task.vocab_size", "model.d_model", "model.d_mlp"),
 }
+MAX_RECORDS = 2000  # step records of a run at the default log_every
 MODELS = 5  # copies with masks at a time: the trained model, its stack, the probe, random models
+
+
+def log_every(train: Any) -> int:
+    """Return the steps between recorded steps; the first and the last are always recorded."""
+    return int(train.log_every or max(1, ceil(train.epochs * train.steps_per_epoch / MAX_RECORDS)))
 
 
 def parameters(task: Any, model: Any) -> int | None:
@@ -26,20 +33,7 @@ def parameters(task: Any, model: Any) -> int | None:
 
 
 def _count(task: Any, model: Any, vocab_size: int) -> int:
-    D, bias = model.d_model, int(model.bias)
-    norm = {"none": 0, "layernorm": D * (1 + bias), "rmsnorm": D}[model.norm]
-    embeddings = vocab_size * D
-    if model.positions == "learned":
-        source = source_length(model.encoder_layers, task.seq_len)
-        embeddings += ((model.max_seq_len or task.seq_len) - source) * D
-    queries = model.n_heads * model.head_width  # their width
-    kv = (model.n_kv_heads or model.n_heads) * model.head_width  # width of the keys, and of the values
-    attention = (D + bias) * (queries + 2 * kv) + D * (queries + bias) + norm
-    ups = 2 if model.mlp == "swiglu" else 1
-    mlp = (ups + 1) * D * model.d_mlp + bias * (D + ups * model.d_mlp) + norm if model.d_mlp else 0
-    head = vocab_size * (1 if model.tie_embeddings else D + 1)  # the head always has its bias
-    mlps = model.n_layers + model.encoder_layers
-    return int(embeddings + model.attention_layers * attention + mlps * mlp + norm + head)
+    return sum(prod(shape) for shape in parameter_shapes(model, vocab_size, task.seq_len).values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +92,7 @@ def trial_disk(task: Any, model: Any, train: Any) -> int:
     """Estimate the size of a finished trial's folder: a checkpoint, metrics, and heads over training."""
     total = train.epochs * train.steps_per_epoch
     checkpoint = 3 * (8 if train.dtype == "float64" else 4) * estimate(task, model, train).parameters
-    records = total // train.log_every if train.log_every else min(total, 2000)
+    records = total // log_every(train)
     curve = 120 * (records + 2 * train.epochs)
     with_maps = min(48, max(8, total // 45)) + total.bit_length()
     without = min(total // 4, 16 * total.bit_length())

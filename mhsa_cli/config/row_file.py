@@ -13,6 +13,7 @@ from mhsa_cli.text import escape, plural
 
 LARGEST = 64 * 2**20  # bytes
 ARROW = "->"
+MARKS = ("_", "|")  # padding and separator: the ids after those of the file's tokens
 FORMS = 'lines `input -> target`, JSON lines {"input": ..., "target": ...}, or CSV of two columns'
 
 

@@ -11,8 +11,10 @@ from pydantic import Field, PlainValidator, ValidationInfo, field_validator, mod
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from mhsa_cli.config.own_task import OwnTask, is_own
-from mhsa_cli.config.row_file import RowFileError, read_row_file
+from mhsa_cli.config.row_file import MARKS, RowFileError, read_row_file
 from mhsa_cli.config.section import MAX_SEQ_LEN, Expected, Section, SeqLen, VocabSize, rule
+from mhsa_cli.config.text_file import read_text
+from mhsa_cli.errors import UsageError
 
 
 class Repeat(Section):
@@ -224,6 +226,18 @@ def data_file(task: TaskConfig | OwnTask) -> str | None:
 def with_data_file(task: TaskConfig | OwnTask, path: str) -> TaskConfig | OwnTask:
     """Return the task with its file of data at another path."""
     return task.model_copy(update={DATA_FILES[task.name]: path})
+
+
+def vocab_size_of(task: TaskConfig | OwnTask) -> int:
+    """Return the number of ids, which a task over a file has from it. Raises: UsageError if that cannot be read."""
+    if isinstance(task, Text):
+        return len(set(read_text(task.path)))
+    if not isinstance(task, Rows) or task.vocab_size is not None:
+        return int(task.vocab_size or 0)
+    try:
+        return len(read_row_file(task.rows).tokens) + len(MARKS)
+    except RowFileError as error:
+        raise UsageError(error.message, error.hint) from error
 
 
 def schema_of(name: str) -> type[TaskConfig | OwnTask] | None:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.config.schema import Config
-from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
+from mhsa_cli.core.training.checkpoint import digest, weights_of
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import learning_rate
+from mhsa_cli.core.training.state import read_state
 from mhsa_cli.jobs.custom_attention import load_block
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell

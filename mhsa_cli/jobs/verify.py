@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.custom_attention import is_file
-from mhsa_cli.config.own_task import OwnTask
+from mhsa_cli.config.estimate import log_every
 from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.config.schema import Config
-from mhsa_cli.config.tasks import data_file
+from mhsa_cli.config.tasks import data_file, vocab_size_of
 from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
@@ -27,6 +27,7 @@ from mhsa_cli.runs.metrics_audit import Rhythm
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import DONE, SweepDir
 from mhsa_cli.runs.verify import NO_HASHES, Plan, Verifier, state_of
+from mhsa_cli.runs.weights_digest import digest_of
 from mhsa_cli.text import Head, escape, quoted
 
 NOT_RESUMED = (*UNREAD, "unreadable", "other version")  # statuses of trials that a resumed sweep does not train
@@ -104,7 +105,7 @@ def _missing_text(planned: Sequence[str], statuses: Mapping[str, str], resume: s
 
 
 def verify_run(run: RunDir) -> Verification:
-    """Check a run; torch is imported only for its weights."""
+    """Check a run, without torch."""
     info = _info(run)
     try:
         config = run_config(run, compare=info is not None)
@@ -141,8 +142,6 @@ def _config_check(run: RunDir) -> Check:
 
 
 def _plan(config: Config, info: Mapping[str, Any]) -> Plan:
-    from mhsa_cli.core.training.lockstep import log_every
-
     heads = [
         Head(layer, head) for layer in range(config.model.attention_layers) for head in range(config.model.n_heads)
     ]
@@ -154,33 +153,28 @@ def _plan(config: Config, info: Mapping[str, Any]) -> Plan:
 
 @dataclass
 class _Fit:
-    """Load checkpoints into the model of the config, and compare the last one with run.json."""
+    """Compare checkpoints with the model of the config, and the last one with run.json."""
 
     run: RunDir
     config: Config
     info: Mapping[str, Any] | None
 
     def __call__(self, loaded: Loaded) -> str:
-        from mhsa_cli.core.training.checkpoint import read_state
-        from mhsa_cli.core.training.load import check_fit
+        from mhsa_cli.core.training.saved_tensors import WEIGHTS, check_fit
+        from mhsa_cli.core.training.state import read_state
 
         check_unedited(self.config, read_state(loaded.files)["config"], self.run)
         if self.info is None:
             return f"not compared with {RUN}, which cannot be read"
-        digest, finite = check_fit(self.config, self.task, loaded.files)
-        check_weights(self.run, loaded.step, digest)
-        # Custom attention is not built here: that would run its file.
+        finite = check_fit(self.config, self.vocab_size, self.config.task.seq_len, loaded.files)
+        check_weights(self.run, loaded.step, digest_of(loaded.files[WEIGHTS]))
         fits = "they fit each other" if is_file(self.config.model.attention) else "they fit the config"
         return fits if finite else f"{fits}, but hold NaN or infinity"
 
     @cached_property
-    def task(self) -> Any:
-        """The task, built once for all checkpoints. Raises: RunError, StorageError."""
-        from mhsa_cli.core.tasks import build_task
-
-        if isinstance(self.config.task, OwnTask):  # its sizes are in the config; building it would run its file
-            return self.config.task
+    def vocab_size(self) -> int:
+        """The task's number of ids, found once for all checkpoints. Raises: RunError, StorageError."""
         try:
-            return build_task(own_text(self.config, self.run).task)
+            return vocab_size_of(own_text(self.config, self.run).task)
         except UsageError as error:
             raise RunError(error.message) from error

@@ -46,8 +46,8 @@ class Plan(NamedTuple):
 class Verifier:
     """Checks a run folder part by part; changes nothing.
 
-    `config` is the result of reading its config, `plan` what that implies (None if it is unreadable). `fits` loads a
-    checkpoint into the model of the config: it returns a note, or raises RunError.
+    `config` is the result of reading its config, `plan` what that implies (None if it is unreadable). `fits` compares
+    a checkpoint with the model of the config: it returns a note, or raises RunError.
     """
 
     def __init__(self, run: Path, config: Check, plan: Plan | None, fits: Callable[[Loaded], str]) -> None:

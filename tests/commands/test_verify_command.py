@@ -14,7 +14,7 @@ from mhsa_cli.core.training import checkpoint
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.run_dir import RunDir
-from tests.commands.shell import at_step, facts, mhsa, tree, without_hashes
+from tests.commands.shell import at_step, codes_without_torch, facts, mhsa, tree, without_hashes
 from tests.commands.test_resume_command import kill
 
 NEWEST, OLDER = "checkpoints/step-00000010", "checkpoints/step-00000005"
@@ -44,6 +44,13 @@ def test_a_whole_run_is_whole_and_untouched(tiny: Path) -> None:
     assert found["metrics.jsonl"] == "10 steps to 10, 2 epochs, its hash"
     assert found["heads.json"] == "6 heads at step 10, its hash"
     assert tree(tiny) == before
+
+
+def test_torch_is_not_loaded(tiny: Path) -> None:
+    flip(tiny / OLDER / "model.safetensors", 900)
+    text = ["task.name=text", "task.path=tiny.yaml", "seq_len=6"]
+    assert mhsa("train", *text, "epochs=1", "steps_per_epoch=2", "eval_sequences=4", "--name", "text").code == 0
+    assert codes_without_torch(["verify", "tiny"], ["verify", "text", "--json"], ["verify", "none"]) == [4, 0, 4]
 
 
 @pytest.mark.parametrize(

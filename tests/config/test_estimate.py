@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from mhsa_cli.config.estimate import estimate, parameters
+from mhsa_cli.config.parameters import parameter_shapes
 from mhsa_cli.config.schema import Config
 
 Load = Callable[..., Config]
@@ -22,19 +23,31 @@ def test_a_text_has_no_count_before_its_file_is_read(load: Load) -> None:
     assert parameters(config.task, config.model) is None
 
 
+HEADS: list[dict[str, object]] = [
+    {"n_heads": 2},
+    {"n_heads": 6, "d_head": 3, "n_kv_heads": 2},
+    {"n_heads": 2, "encoder_layers": 2, "max_seq_len": None},
+]
+
+
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
-@pytest.mark.parametrize("norm", ["none", "layernorm"])
-@pytest.mark.parametrize("d_mlp", [0, 7])
-@pytest.mark.parametrize("heads", [{"n_heads": 2}, {"n_heads": 6, "d_head": 3, "n_kv_heads": 2}])
-def test_the_count_is_the_models_own(positions: str, norm: str, d_mlp: int, heads: dict[str, int]) -> None:
+@pytest.mark.parametrize("norm", ["none", "layernorm", "rmsnorm"])
+@pytest.mark.parametrize("mlp", [{"d_mlp": 0}, {"d_mlp": 7, "mlp": "relu"}, {"d_mlp": 7, "mlp": "swiglu"}])
+@pytest.mark.parametrize("heads", HEADS)
+def test_names_and_shapes_are_the_models_own(
+    positions: str, norm: str, mlp: dict[str, object], heads: dict[str, object]
+) -> None:
     torch = pytest.importorskip("torch")
     from mhsa_cli.core.model.transformer import build
 
     for bias, tied in itertools.product((True, False), repeat=2):
-        model = {"d_model": 10, **heads, "n_layers": 3, "max_seq_len": 13, "positions": positions, "norm": norm,
-                 "d_mlp": d_mlp, "mlp": "relu", "bias": bias, "tie_embeddings": tied}  # fmt: skip
-        config = Config.model_validate({"task": {"vocab_size": 17, "seq_len": 11}, "model": model})
-        built = build(config.model, vocab_size=17, max_seq_len=13, generator=torch.Generator().manual_seed(3))
+        model = {"d_model": 10, "n_layers": 3, "max_seq_len": 13, **heads, **mlp, "positions": positions, "norm": norm,
+                 "bias": bias, "tie_embeddings": tied}  # fmt: skip
+        config = Config.model_validate({"task": {"name": "copy", "vocab_size": 17, "seq_len": 12}, "model": model})
+        longest = config.model.max_seq_len or 12
+        built = build(config.model, vocab_size=17, max_seq_len=longest, generator=torch.Generator().manual_seed(3))
+        shapes = {name: tuple(weight.shape) for name, weight in built.named_parameters()}
+        assert parameter_shapes(config.model, 17, 12) == shapes, model
         assert parameters(config.task, config.model) == sum(weight.numel() for weight in built.parameters()), model
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.core.training.checkpoint import read_state
+from mhsa_cli.core.training.state import read_state
 from mhsa_cli.errors import NewerFormatError, RunError
 
 STATE = {"format": 1, "step": 7, "seed": 3, "epoch_loss_sum": 0.5, "config": {}}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.core.training.checkpoint import read_state
+from mhsa_cli.core.training.state import read_state
 from mhsa_cli.errors import RunError
 from mhsa_cli.jobs.sweep.plan import planned_trials
 from mhsa_cli.runs.codec import Kind

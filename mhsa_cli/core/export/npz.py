@@ -13,7 +13,8 @@ import torch
 from mhsa_cli.core.export import Files, Source
 from mhsa_cli.core.heads.capture import PROBE_ROWS, capture
 from mhsa_cli.core.tasks import fixed_batch
-from mhsa_cli.core.training.checkpoint import read_state, weights_of
+from mhsa_cli.core.training.checkpoint import weights_of
+from mhsa_cli.core.training.state import read_state
 from mhsa_cli.errors import UsageError
 
 ROOM, LARGEST = 2**24, 2**28  # attention weights of a file, and the most of a single row

@@ -9,12 +9,10 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from mhsa_cli.config.row_file import Row, RowFile, RowFileError, read_row_file
+from mhsa_cli.config.row_file import MARKS, Row, RowFile, RowFileError, read_row_file
 from mhsa_cli.core.tasks.base import IGNORE, Batch, Task
 from mhsa_cli.errors import UsageError
 from mhsa_cli.text import escape
-
-SEPARATOR, PADDING = "|", "_"
 
 
 class Rows(Task):
@@ -39,8 +37,8 @@ class Rows(Task):
             raise UsageError(message, f"task.seq_len={file.seq_len}")
         self.seq_len = seq_len
         if vocab_size is None:
-            self.tokens = [*file.tokens, *(_unlike(file.tokens, mark) for mark in (PADDING, SEPARATOR))]
-            self.separator, self._marks = len(self.tokens) - 1, 2
+            self.tokens = [*file.tokens, *(_unlike(file.tokens, mark) for mark in MARKS)]
+            self.separator, self._marks = len(self.tokens) - 1, len(MARKS)
         else:
             _check_ids(file, rows, seq_len, vocab_size)
             self.tokens, self._marks = [str(i) for i in range(vocab_size)], 0

@@ -16,13 +16,18 @@ from torch import Tensor
 
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.training.early_stop import Waiting
+from mhsa_cli.core.training.saved_tensors import (
+    DTYPES,
+    MOMENT_NAMES,
+    MOMENTS,
+    WEIGHTS,
+    check_kinds,
+    other_dtype,
+    unreadable,
+)
 from mhsa_cli.core.training.stack import Stack
-from mhsa_cli.errors import NewerFormatError, RunError
+from mhsa_cli.core.training.state import STATE, WAITING, read_state
 from mhsa_cli.records.formats import FORMAT
-
-DTYPES = (torch.float32, torch.float64)  # of weights and moments; bfloat16 training keeps them in float32
-WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
-WAITING = "waiting"  # in state.json, for train.patience; older versions have none
 
 
 def unpack(files: Mapping[str, bytes], name: str) -> dict[str, Tensor]:
@@ -30,10 +35,10 @@ def unpack(files: Mapping[str, bytes], name: str) -> dict[str, Tensor]:
     try:
         found = load(files[name])
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise RunError(f"{name} is not a readable safetensors file") from error
+        raise unreadable(name) from error
     for key, tensor in found.items():
-        if tensor.dtype not in DTYPES:
-            raise RunError(f"{name}: {key!r:.80} holds {tensor.dtype}, expected one of {DTYPES}")
+        if dtype_name(tensor) not in DTYPES:
+            raise other_dtype(name, key, dtype_name(tensor))
     return found
 
 
@@ -67,8 +72,8 @@ def pack(
 ) -> dict[str, bytes]:
     """Write one model of a stack as a checkpoint's files: weights, moments, step and config."""
     weights, first, second = (stack.views(flat) for flat in (stack.weights, stack.moment1, stack.moment2))
-    moments = {f"exp_avg.{name}": t[slot] for name, t in first.items()}
-    moments |= {f"exp_avg_sq.{name}": t[slot] for name, t in second.items()}
+    both = zip(MOMENT_NAMES, (first, second), strict=True)
+    moments = {f"{prefix}{name}": t[slot] for prefix, own in both for name, t in own.items()}
     state = {
         "format": FORMAT,
         "step": stack.updates,
@@ -84,54 +89,12 @@ def pack(
     }
 
 
-def read_state(files: Mapping[str, bytes], step: int | None = None) -> dict[str, Any]:
-    """Read a checkpoint's step, seed, epoch_loss_sum and config; the step must be `step` if given.
-
-    Raises: RunError if a value is missing or has another type, NewerFormatError for a format of a newer mhsa.
-    """
-    try:
-        state = json.loads(files[STATE])
-        found = state["format"]
-        if type(found) is int and found > FORMAT:
-            why = f"the checkpoint was made by a newer mhsa (format {found!r:.40}, this one reads up to {FORMAT})"
-            raise NewerFormatError(why, "update mhsa-cli to read it")
-        at, seed, loss, config = (state[key] for key in ("step", "seed", "epoch_loss_sum", "config"))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise RunError(f"the checkpoint's state.json lacks what a resume needs ({error!s:.80})") from error
-    if type(found) is not int or not 1 <= found <= FORMAT:  # JSON's true equals 1
-        raise RunError(f"the checkpoint has the unknown format number {found!r:.40}: expected 1 to {FORMAT}")
-    valid = {
-        "step": type(at) is int and 0 <= at < 1 << 63 and step in (None, at),
-        "seed": type(seed) is int and 0 <= seed < 1 << 63,
-        "epoch_loss_sum": type(loss) is float or (type(loss) is int and abs(loss) < 1 << 63),
-        "config": isinstance(config, dict) and all(isinstance(part, dict) for part in config.values()),
-    }
-    for key, is_valid in valid.items():
-        if not is_valid:
-            expected = step if key == "step" and step is not None else "a training's value"
-            raise RunError(f"the checkpoint's state.json is damaged: {key} is {state[key]!r:.40}, expected {expected}")
-    return dict(state)
-
-
-def read_waiting(files: Mapping[str, bytes]) -> Waiting:
-    """Read what a training waited for at a checkpoint; of an older version it begins there. Raises: RunError."""
-    found = json.loads(files[STATE]).get(WAITING, [0, None, 0])
-    match found:
-        case [int(step), float() | int() | None as best, int(evaluations)] if min(step, evaluations) >= 0:
-            return Waiting(step, math.inf if best is None else float(best), evaluations)
-    raise RunError(f"the checkpoint's state.json is damaged: {WAITING} is {found!r:.40}")
-
-
 def copy_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], what: str) -> None:
     """Copy tensors by name. Raises: RunError if names, shapes or dtypes differ."""
-    missing, extra = sorted(targets.keys() - tensors.keys()), sorted(tensors.keys() - targets.keys())
-    if missing or extra:
-        raise RunError(f"{what} does not fit its config: missing {missing or 'nothing'}, unknown {extra or 'nothing'}")
-    for name, target in targets.items():
-        for found, expected in zip(*((tuple(t.shape), dtype_name(t)) for t in (tensors[name], target)), strict=True):
-            if found != expected:
-                raise RunError(f"{what} does not fit its config: {name} is {found}, the config makes it {expected}")
-        with torch.no_grad():
+    expected, found = ({n: (tuple(t.shape), dtype_name(t)) for n, t in own.items()} for own in (targets, tensors))
+    check_kinds(expected, found, what)
+    with torch.no_grad():
+        for name, target in targets.items():
             target.copy_(tensors[name])
 
 
@@ -153,7 +116,7 @@ def weights_of(files: Mapping[str, bytes]) -> dict[str, Tensor]:
 def moments_of(files: Mapping[str, bytes]) -> list[dict[str, Tensor]]:
     """Read a checkpoint's first and second moments by parameter name. Raises: RunError."""
     found = unpack(files, MOMENTS).items()
-    return [{n.removeprefix(p): t for n, t in found if n.startswith(p)} for p in ("exp_avg.", "exp_avg_sq.")]
+    return [{n.removeprefix(p): t for n, t in found if n.startswith(p)} for p in MOMENT_NAMES]
 
 
 def load_weights(model: TransformerLM, files: Mapping[str, bytes]) -> TransformerLM:

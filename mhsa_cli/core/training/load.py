@@ -1,4 +1,4 @@
-"""Trained models from the bytes of a checkpoint, and checks of those bytes."""
+"""Trained models from the bytes of a checkpoint, and the difference of two."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 
-from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training import checkpoint
 from mhsa_cli.core.training.lockstep import build_model
-from mhsa_cli.core.training.stack import Stack, unstack
+from mhsa_cli.core.training.state import read_state
 
 
 def load_trained(
@@ -28,30 +27,8 @@ def load_trained(
 
     Raises: RunError if the checkpoint does not fit the config, and whatever `check` raises.
     """
-    check(checkpoint.read_state(files)["config"])
+    check(read_state(files)["config"])
     return checkpoint.load_weights(build_model(config, task, custom=custom), files)
-
-
-def check_fit(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[str, bool]:
-    """Check a checkpoint's weights and moments against its config; those of custom attention against each other.
-
-    Returns the weights' digest, and whether all numbers are finite. Raises: RunError where a shape does not fit.
-    """
-    if is_file(config.model.attention):  # building the model would run the user's code
-        return _check_alone(files)
-    stack = Stack([build_model(config, task)], [config.train.seed], config.train, torch.device("cpu"))
-    checkpoint.restore(stack, 0, files)
-    finite = all(bool(flat.isfinite().all()) for flat in (stack.weights, stack.moment1, stack.moment2))
-    return checkpoint.weights_sha256(unstack(stack.model, 0)), finite
-
-
-def _check_alone(files: Mapping[str, bytes]) -> tuple[str, bool]:
-    weights, moments = checkpoint.weights_of(files), checkpoint.moments_of(files)
-    checkpoint.read_state(files)
-    for own in moments:
-        checkpoint.copy_into({name: t.clone() for name, t in weights.items()}, own, checkpoint.MOMENTS)
-    finite = all(bool(t.isfinite().all()) for part in (weights, *moments) for t in part.values())
-    return checkpoint.digest(weights), finite
 
 
 def first_difference(first: Mapping[str, bytes], second: Mapping[str, bytes]) -> str:

@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mhsa_cli.config.schema import Config, TrainConfig
+from mhsa_cli.config.estimate import log_every
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads.own_scores import OwnScore
 from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM, build
 from mhsa_cli.core.tasks import Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
-from mhsa_cli.core.training.checkpoint import pack, read_waiting, restore
+from mhsa_cli.core.training.checkpoint import pack, restore
 from mhsa_cli.core.training.early_stop import Waiting, ended_by
 from mhsa_cli.core.training.snapshots import Snapshots, map_steps, snapshot_steps
 from mhsa_cli.core.training.stack import Stack, learning_rate, parameter_dtype, unstack
+from mhsa_cli.core.training.state import read_waiting
 from mhsa_cli.errors import NonFiniteError
 from mhsa_cli.records.training import (
     EndedBy,
@@ -32,7 +34,6 @@ from mhsa_cli.records.training import (
 )
 
 REPORT = 16  # steps whose figures are read from the device together
-MAX_RECORDS = 2000  # step records of a run at the default log_every
 
 RunRecords = Iterator[tuple[int, Record | FailRecord | EndRecord]]
 
@@ -297,11 +298,6 @@ def records_of(group: Group) -> Iterator[Record]:
             raise NonFiniteError(record.message, record.hint)
         if not isinstance(record, EndRecord):
             yield record
-
-
-def log_every(train: TrainConfig) -> int:
-    """Return the steps between recorded steps; the first and the last are always recorded."""
-    return train.log_every or max(1, math.ceil(train.epochs * train.steps_per_epoch / MAX_RECORDS))
 
 
 def same_but_seed(first: Config, second: Config) -> bool:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
-from mhsa_cli.core.training.lockstep import log_every
+from mhsa_cli.config.estimate import log_every
+from mhsa_cli.core.training.checkpoint import digest, weights_of
 from mhsa_cli.core.training.snapshots import map_steps, snapshot_steps
+from mhsa_cli.core.training.state import read_state
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_same_machine, check_same_steps, check_unedited

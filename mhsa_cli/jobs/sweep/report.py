@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+from mhsa_cli.config.estimate import log_every
 from mhsa_cli.core.devices import cpu_kind, torch_version
 from mhsa_cli.core.heads.headline import named
 from mhsa_cli.core.heads.history import histories, largest_drop
 from mhsa_cli.core.sweep_report import last_watched, reached, report
-from mhsa_cli.core.training.lockstep import log_every
 from mhsa_cli.errors import MhsaError, RunError
 from mhsa_cli.jobs.kept_scores import KEY
 from mhsa_cli.jobs.load_heads import stored_maps

@@ -172,7 +172,7 @@ def trained(server: ForkServer) -> Path:
 
 def uses(path: Path) -> dict[str, Any]:
     """What every reader makes of a run: what it reads, or the error it says; a checkpoint's notes are said as well."""
-    from mhsa_cli.core.training.checkpoint import read_state
+    from mhsa_cli.core.training.state import read_state
     from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
     from mhsa_cli.runs.heads import maps_from_dict, snapshots_from_lines
     from mhsa_cli.runs.metrics import records_of
