@@ -30,6 +30,11 @@ else:
     Status = StrEnum("Status", {name.upper(): name for name in STATUSES})
 
 
+SHOWN = 50  # runs that the table shows without --all
+STARTED = next(iter(SORTS))
+LIST_OPTIONS = "--sort, --reverse, --filter, --status and --all"
+
+
 def runs(
     names: Annotated[
         list[str] | None, argument("[RUN | rm RUN...]", "name or path of one run [default: all runs, in a table]")
@@ -46,16 +51,16 @@ def runs(
     statuses: Annotated[
         list[Status] | None, option("--status", "STATUS", f"only runs that are {either(STATUSES)}; repeatable")
     ] = None,
+    every: Annotated[bool, flag("--all", f"show all runs [default: the first {SHOWN}; --json has all]")] = False,
     yes: Annotated[bool, flag("--yes", "with rm: delete without asking")] = False,
     root: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa runs`."""
-    chosen = sort is not None or reverse or filters or statuses
+    chosen = sort is not None or reverse or filters or statuses or every
     if names and names[0] == RM:  # delete those that follow
         if chosen:
-            message = "runs rm takes none of --sort, --reverse, --filter and --status"
-            raise UsageError(message, "name the runs to delete: mhsa runs rm RUN...")
+            raise UsageError(f"runs rm takes none of {LIST_OPTIONS}", "name the runs to delete: mhsa runs rm RUN...")
         from mhsa_cli.commands.delete_runs import delete_runs  # not for the list
 
         delete_runs(runs_root(root), names[1:], yes, as_json)
@@ -66,20 +71,26 @@ def runs(
         if len(names) > 1:
             raise UsageError(f"arguments: found {plural(len(names), 'run')}, wanted one", "list all: mhsa runs")
         if chosen:
-            raise UsageError("RUN excludes --sort, --reverse, --filter and --status", "leave RUN out for the list")
+            raise UsageError(f"RUN excludes {LIST_OPTIONS}", "leave RUN out for the list")
         _show_one(root, names[0], as_json)
         return
-    every = listing.list_runs(runs_root(root))
-    some = [run for run in _filtered(every, filters or ()) if has_status(run, statuses or ())]
-    found = [_row(run) for run in sort_runs(some, sort or next(iter(SORTS)), backwards=reverse)]
+    folders = listing.run_folders(runs_root(root))
+    some, limit = _filtered(folders, filters or ()), None if every or as_json else SHOWN
+    by, count = sort or STARTED, len(some)
+    if by == STARTED and not reverse and not statuses:
+        summaries = listing.newest_first(some, limit)  # reads no more files than it shows
+    else:
+        kept = [run for run in listing.newest_first(some) if has_status(run, statuses or ())]
+        summaries, count = sort_runs(kept, by, backwards=reverse), len(kept)
+    found = [_row(run) for run in summaries[:limit]]
     if as_json:
         print_json(found)
         return
     paper = Paper()
     if not found:
         paper.say(
-            f"none of {plural(len(every), 'run')} in {runs_root(root)} matches"
-            if every
+            f"none of {plural(len(folders), 'run')} in {runs_root(root)} matches"
+            if folders
             else f"no run in {runs_root(root)} yet; {listing.TRAIN_ONE}"
         )
         _say_sweeps(paper, runs_root(root))
@@ -97,26 +108,31 @@ def runs(
     ]
     rows = [{key: _text(key, value, paper.surface.glyphs.dash) for key, value in row.items()} for row in found]
     paper.draw(table(columns, rows, paper.surface))
-    if len(found) < len(every):
-        paper.say(f"{len(found)} of {plural(len(every), 'run')}")
+    if len(found) < count:
+        matching = f"{count:,} that match, of " if count < len(folders) else ""
+        total, more = plural(len(folders), "run"), count - len(found)
+        paper.say(f"the first {len(found)} of {matching}{total}; --all shows {more:,} more")
+    elif count < len(folders):
+        paper.say(f"{count} of {plural(len(folders), 'run')}")
     paper.say("\nnext: mhsa inspect-heads RUN, or mhsa runs RUN")
     _say_sweeps(paper, runs_root(root))
 
 
-def _filtered(every: Sequence[RunSummary], filters: Sequence[str]) -> Sequence[RunSummary]:
+def _filtered(folders: Sequence[Path], filters: Sequence[str]) -> Sequence[Path]:
     """Keep the runs that satisfy every filter, of names and of settings. Raises: ConfigError."""
     if not any("=" in text for text in filters):
-        return [run for run in every if has_name(run, filters)]
+        return [folder for folder in folders if has_name(folder.name, filters)]
     from mhsa_cli.config.condition import read_condition  # imports pydantic
     from mhsa_cli.jobs.run_config import satisfying
 
     read = {text: read_condition(text) for text in filters}
-    named = [run for run in every if has_name(run, [text for text, condition in read.items() if condition is None])]
+    texts = [text for text, condition in read.items() if condition is None]
     conditions = [condition for condition in read.values() if condition is not None]
-    paths, unreadable = satisfying([run.path for run in named], conditions)
+    named = [folder for folder in folders if has_name(folder.name, texts)]
+    paths, unreadable = satisfying(named, conditions)
     if unreadable:
         tell(f"settings that cannot be read are not compared: {', '.join(path.name for path in unreadable)}")
-    return [run for run in named if run.path in paths]
+    return [folder for folder in named if folder in paths]
 
 
 def _show_one(root: Path | None, name: str, as_json: bool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import heapq
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -30,6 +32,7 @@ ENDED_BY = "ended_by"  # in run.json: the setting of `train` that ended a finish
 WEIGHTS = "weights_sha256"  # in run.json: of the last step; in heads.json: of the model that was measured
 TRAIN_ONE = "train one: mhsa train task.name=copy"
 _LIMIT = 1 << 20
+_COARSE = 2_000_000  # microseconds: the coarsest times of a file system
 _TRIAL = re.compile(r"seed=[0-9]+$")
 
 
@@ -147,9 +150,40 @@ def summarise(run: Path) -> RunSummary:
 
 def list_runs(root: Path) -> list[RunSummary]:
     """Summarise every run in `root`, newest first, unreadable ones last. Raises: StorageError."""
-    # By the order number given at the start, which copying a folder or setting back a clock does not change.
-    runs = [entry for entry in _folders(root) if not is_sweep(entry)]
-    return sorted(map(summarise, runs), key=lambda item: (item.order, item.name), reverse=True)
+    return newest_first(run_folders(root))
+
+
+def run_folders(root: Path) -> list[Path]:
+    """List the folders in `root` that are no sweeps, without reading a file. Raises: StorageError."""
+    return [entry for entry in _folders(root) if not is_sweep(entry)]
+
+
+def newest_first(folders: Sequence[Path], count: int | None = None) -> list[RunSummary]:
+    """Summarise runs, newest first, unreadable ones last; with `count` only so many, and only their files are read.
+
+    Their order is that of the numbers given at the start, which copying a folder or setting back a clock does not
+    change. A lock file's time is the number of its run, or later where it was copied or is of an older version.
+    """
+    found: list[RunSummary] = []
+    newest: list[int] = []  # a heap of the `count` largest numbers
+    wanted = len(folders) if count is None else count
+    for latest, folder in sorted(((_latest(folder), folder) for folder in folders), reverse=True):
+        if len(newest) == wanted and latest < newest[0]:
+            break
+        found.append(run := summarise(folder))
+        if run.order > latest:  # these times are not those of the runs: all numbers must be read
+            wanted = len(folders)
+        if run.problem is None:
+            (heapq.heappush if len(newest) < wanted else heapq.heappushpop)(newest, run.order)
+    return sorted(found, key=lambda item: (item.order, item.name), reverse=True)[:count]
+
+
+def _latest(folder: Path) -> int:
+    """Return the largest number that a run may have, by the times of its files, microseconds."""
+    for name in (LOCK, RUN):
+        with contextlib.suppress(OSError):
+            return (folder / name).stat().st_mtime_ns // 1000 + _COARSE
+    return 0  # no run
 
 
 def list_sweeps(root: Path) -> list[tuple[Path, int]]:
@@ -168,7 +202,9 @@ def _folders(root: Path) -> list[Path]:
 
 def newest_run(root: Path) -> Path:
     """Return the run started last. Raises: RunError if there is none."""
-    runs = list_runs(root)
+    runs = newest_first(run_folders(root), 1)
+    if not runs or runs[0].problem is not None:
+        runs = list_runs(root)
     good = [item for item in runs if item.problem is None]
     if good:
         return good[0].path

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from itertools import count
 from pathlib import Path
 from typing import Self
 
@@ -63,18 +64,25 @@ class OwnedFolder(AbstractContextManager["OwnedFolder"]):
 
 def _claim(root: Path, name: str | None, stem: str) -> Path:
     """Create the folder; mkdir decides between processes. Raises as `OwnedFolder._make`."""
-    number = 1
-    while True:
-        path = root / (name if name is not None else stem if number == 1 else f"{stem}-{number}")
+    for path in map(root.joinpath, _free_names(root, stem) if name is None else [name]):
         try:
             retried(os.mkdir, path)
             return path
         except FileExistsError:
-            number += 1
+            continue
         except OSError as error:
             raise storage_error("create", path, error) from error
-        if name is not None:
-            raise _taken(path)
+    raise _taken(path)
+
+
+def _free_names(root: Path, stem: str) -> Iterator[str]:
+    """Yield `stem`, `stem-2` ... without those that are there now: no call of the system for each of them."""
+    with storage_errors("list", root):
+        taken = {path.name for path in root.iterdir()}
+    for number in count(1):
+        found = stem if number == 1 else f"{stem}-{number}"
+        if found not in taken:
+            yield found
 
 
 def check_free(root: Path, name: str | None, stem: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from mhsa_cli.runs.commit import MANIFEST, sweep_orphans
 from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.heads import parse_heads
 from mhsa_cli.runs.json_file import FILES, dump_json, dump_sealed, parse_document
-from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, load_info
+from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, load_info
 from mhsa_cli.runs.metrics import MetricsFile, Records
 from mhsa_cli.runs.new_folder import OwnedFolder
 
@@ -55,7 +56,8 @@ class RunDir(OwnedFolder):
 
         def begin(run: RunDir) -> None:
             # Not the time alone: clocks are set back, and two runs may start in the same tick.
-            order = max([time.time_ns() // 1000, *(item.order + 1 for item in listing.list_runs(root))])
+            newest = listing.newest_first(listing.run_folders(root), 1)
+            order = max([time.time_ns() // 1000, *(item.order + 1 for item in newest)])
             run._begin(order, command, **info)
 
         return cls._make(root, name, stem, begin)
@@ -72,6 +74,12 @@ class RunDir(OwnedFolder):
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         first = {"format": FORMAT, "mhsa": __version__, "status": "running", "started": started}
         self._write_info({**first, "order": order, "command": list(command), **info})
+        self._stamp(order)
+
+    def _stamp(self, order: int) -> None:
+        """Make the run's number the time of its lock file, by which `newest_first` finds it without reading all."""
+        with contextlib.suppress(OSError, OverflowError):
+            os.utime(self.path / LOCK, ns=(order * 1000, order * 1000))
 
     @classmethod
     def open(cls, root: Path, name_or_path: str | os.PathLike[str], *, write: bool = False) -> RunDir:
@@ -83,8 +91,10 @@ class RunDir(OwnedFolder):
         if not write:
             run._load()
         else:
-            load_info(run.path)  # before its lock file is created
+            order = load_info(run.path).get("order")  # before its lock file is created
             run._lock.acquire()
+            if order is not None:
+                run._stamp(order)
             try:
                 refuse_newer(run.path)
             except RunError:

@@ -39,7 +39,7 @@ def has_status(run: RunSummary, statuses: Sequence[str]) -> bool:
     return not statuses or (run.problem or run.status) in statuses
 
 
-def has_name(run: RunSummary, texts: Iterable[str]) -> bool:
+def has_name(name: str, texts: Iterable[str]) -> bool:
     """Return whether a name contains each of the texts, or matches it if it is a pattern with `*`, `?` or `[]`."""
     patterns = (text if any(sign in text for sign in "*?[") else f"*{text}*" for text in texts)
-    return all(fnmatchcase(run.name, pattern) for pattern in patterns)
+    return all(fnmatchcase(name, pattern) for pattern in patterns)

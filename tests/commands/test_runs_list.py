@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from mhsa_cli.commands import runs
 from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.tasks import TASK_SCHEMAS
@@ -80,6 +81,30 @@ def test_filters_hold_together_and_statuses_are_alternatives(arguments: str, wan
     assert set(names(*arguments.split())) == wanted
     said = mhsa("runs", *arguments.split(), "--runs", "some")
     assert said.code == 0 and all((name in said.out) == (name in wanted) for name in (*FIGURES, "torn"))
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize(
+    ("arguments", "wanted", "says"),
+    [
+        ("", ["delta-2", "gamma"], "the first 2 of 5 runs; --all shows 3 more"),
+        ("--reverse", ["alpha", "beta-2"], "the first 2 of 5 runs; --all shows 3 more"),
+        ("--sort loss", ["beta-2", "alpha"], "the first 2 of 5 runs; --all shows 3 more"),
+        ("--filter a", ["delta-2", "gamma"], "the first 2 of 4 that match, of 5 runs; --all shows 2 more"),
+        ("--filter n_heads=2", ["delta-2", "beta-2"], "2 of 5 runs"),
+        ("--status finished", ["beta-2", "alpha"], "2 of 5 runs"),
+        ("--all", ["delta-2", "gamma", "beta-2", "alpha", "torn"], ""),
+    ],
+)  # fmt: skip
+def test_the_first_are_shown_and_the_others_counted(arguments: str, wanted: list[str], says: str) -> None:
+    with mock.patch.object(runs, "SHOWN", 2):
+        said = mhsa("runs", *arguments.split(), "--runs", "some")
+        rows, _, end = said.out.partition("\n\n")
+        _, *shown = rows.splitlines()
+        assert [line.split()[0] for line in shown[: len(wanted)]] == wanted
+        assert shown[len(wanted) :] == ([says] if says else [])
+        assert end.startswith("next: mhsa inspect-heads")
+        assert len(names()) == 5  # a document has all
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ NEEDS = {
 # Options that stand instead of a command's arguments, and what must stand beside an option.
 ALONE = ("train --resume", "train --attention", "sweep --resume", "sweep --attention", "verify --resume-check")
 ALONE += ("train --task", "sweep --task")
-ALONE += ("runs --sort", "runs --reverse", "runs --filter", "runs --status", "runs --yes")
+ALONE += ("runs --sort", "runs --reverse", "runs --filter", "runs --status", "runs --all", "runs --yes")
 BESIDE = {
     "inspect-heads --definition": ("--scores",),
     "train --attention": ("--resume", "own"),

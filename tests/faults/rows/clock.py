@@ -153,10 +153,12 @@ def by_the_clock(patch: pytest.MonkeyPatch) -> None:
     """The mutant: runs stand in the order of the clock alone."""
     from mhsa_cli.runs import listing
 
-    real = listing.list_runs
-    patch.setattr(
-        listing, "list_runs", lambda root: sorted(real(root), key=lambda row: row.started or "", reverse=True)
-    )
+    real = listing.newest_first
+
+    def instead(folders: list[Path], count: int | None = None) -> list[Any]:
+        return sorted(real(folders), key=lambda row: row.started or "", reverse=True)[:count]
+
+    patch.setattr(listing, "newest_first", instead)
 
 
 ROW = Row(
