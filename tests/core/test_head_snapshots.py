@@ -9,11 +9,13 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch import Tensor
 
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads import probe
 from mhsa_cli.core.heads.capture import finite_or_none, run_with_activations
+from mhsa_cli.core.heads.families import Lift
 from mhsa_cli.core.heads.probe import build_probe
 from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, shape
 from mhsa_cli.core.model.transformer import TransformerLM
@@ -161,10 +163,28 @@ def test_watching_changes_no_weight() -> None:
     assert [r for r in watched if not isinstance(r, SnapshotRecord)] == alone
 
 
-def test_rooms_for_few_models_give_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["MAX_KEPT", "MAX_MADE"])
+def test_rooms_for_few_models_give_the_same_records(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     together = looks(run(config())[0])
-    monkeypatch.setattr(snapshots, "MAX_KEPT", 1)  # every model is scored at once
+    monkeypatch.setattr(snapshots, limit, 1)  # every model is scored at once, or runs alone
     same(looks(run(config())[0]), together)
+
+
+def test_all_snapshots_of_a_model_are_scored_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def counted(weights: Tensor, rows: probe.Probe) -> dict[str, Lift]:
+        sizes.append(weights.size(1))
+        return lifts(weights, rows)
+
+    monkeypatch.setattr(snapshots, "lifts", counted)
+    monkeypatch.setattr(snapshots, "MAX_MADE", 1)
+    wanted = [config(f"train.seed={seed}", "train.save_every=99") for seed in (5, 9)]
+    assert len(list(Group(wanted, build_task(wanted[0].task), torch.device("cpu")).records())) > 99
+    steps = [
+        sum(first < step <= last for step in snapshot_steps(STEPS)) for first, last in [(-1, 0), (0, 24), (24, 48)]
+    ]
+    assert sizes == [3 * count for count in steps for _ in wanted]
 
 
 def test_rows_too_long_to_measure_are_left_out_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def _snapshot_seconds(group: Group, device: torch.device) -> float:
     built = clock(device) - began
     if not snapshots.probes:
         return built
-    together = min(count, snapshots.together, snapshots.room)
+    together = min(count, snapshots.room)
     began = clock(device)
     for number in range(together):
         snapshots.note(maps=number * with_maps // count != (number + 1) * with_maps // count)

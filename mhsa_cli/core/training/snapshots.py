@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -24,12 +25,14 @@ from mhsa_cli.records.timeline import HeadSnapshot, SnapshotRecord
 
 ROWS = 8  # task rows, each also with its tokens shuffled
 MAX_DISTANCE = 64  # up to which the lifts of all offsets are stored
-MAX_KEPT = 2**22  # numbers of stored weights
-MAX_SCORED = 2**20  # attention weights scored together: more do not fit in a processor's cache
+MAX_KEPT = 2**24  # numbers of stored weights and of the attention weights made of them
+MAX_MADE = 2**20  # attention weights made together: more do not fit in a processor's cache
 EVEN = (8, 48)  # the least and the largest number of evenly spaced snapshots with maps
 STEPS_EACH = 45  # training steps per evenly spaced snapshot with maps
 APART, PER_DOUBLING = 4, 16  # least steps between two snapshots without maps, and their number per doubling of the step
 MAP_SIZE = 32  # cells per side of a stored map; longer rows are pooled
+
+T = TypeVar("T")
 
 
 def map_steps(total: int) -> set[int]:
@@ -71,8 +74,8 @@ class Snapshots:
         self.late_minus_early = self._on_device([late_minus_early(target) for target in targets])
         self.layers = [attn.n_heads for attn in self.model.mixers]
         weights = self.ids[..., 0].numel() * sum(self.layers) * self.ids.size(-1) ** 2
-        self.room = max(1, MAX_KEPT // stack.size)  # steps whose weights are stored
-        self.together = max(1, MAX_SCORED // weights)  # steps scored together
+        self.room = max(1, MAX_KEPT // (stack.size + weights))  # steps whose weights are stored, and scored together
+        self.together = max(1, MAX_MADE // weights)  # steps that run together
 
     def _on_device(self, rows: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(rows)).to(self.stack.device)
@@ -89,22 +92,21 @@ class Snapshots:
         if not self.kept:
             return []
         kept, self.kept = self.kept, []
-        parts = [kept[first : first + self.together] for first in range(0, len(kept), self.together)]
-        return [scored for part in parts for scored in self._score(part)]
+        return self._score(kept)
 
     def _score(self, kept: Sequence[tuple[int, Tensor, bool]]) -> list[tuple[int, SnapshotRecord]]:
-        steps, K, M, n = [step for step, _, _ in kept], len(kept), self.stack.M, sum(self.layers)
-        self._load([weights for _, weights, _ in kept])
-        maps, logits = weights_and_logits(self.model, self.ids.repeat(K, 1, 1))
-        own = concat_heads(maps).unflatten(1, (K, M, n))  # (B, K, M, n, T, T)
-        scores = self._in_context(logits).unflatten(0, (K, M)).tolist()
+        M, n = self.stack.M, sum(self.layers)
+        made = [self._weights_and_scores([weights for _, weights, _ in part]) for part in self._parts(kept)]
+        own, scores = (torch.cat(each, dim) for each, dim in zip(zip(*made, strict=True), (1, 0), strict=True))
         whole = [place for place, (_, _, with_maps) in enumerate(kept) if with_maps]
-        shuffled = self._on_shuffled_rows([kept[place][1] for place in whole])
+        on_shuffled = [self._on_shuffled_rows([kept[place][1] for place in part]) for part in self._parts(whole)]
+        shuffled = torch.cat(on_shuffled, 1) if whole else None
+        in_context, steps = scores.view(-1, M).tolist(), [step for step, _, _ in kept]
         found = []
         for slot, probe in enumerate(self.probes):
             heads = self._heads(own[:, :, slot].flatten(1, 2), probe)
             records = [
-                SnapshotRecord(step, heads[k * n : (k + 1) * n], in_context=finite_or_none(scores[k][slot]))
+                SnapshotRecord(step, heads[k * n : (k + 1) * n], in_context=finite_or_none(in_context[k][slot]))
                 for k, step in enumerate(steps)
             ]
             if self.own[slot]:
@@ -117,13 +119,23 @@ class Snapshots:
             found += [(slot, record) for record in records]
         return found
 
-    def _on_shuffled_rows(self, kept: Sequence[Tensor]) -> Tensor | None:
-        """Compute the attention weights (B, K, M, n, T, T) of stored models on shuffled rows; None without any."""
-        if not kept:
-            return None
+    def _parts(self, kept: Sequence[T]) -> list[Sequence[T]]:
+        return [kept[first : first + self.together] for first in range(0, len(kept), self.together)]
+
+    def _weights_and_scores(self, kept: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Compute stored models' attention weights (B, K, M, n, T, T) and in-context scores (K * M,)."""
         self._load(kept)
-        weights = concat_heads(head_weights(self.model, self.shuffled.repeat(len(kept), 1, 1)))
-        return weights.unflatten(1, (len(kept), self.stack.M, sum(self.layers)))
+        maps, logits = weights_and_logits(self.model, self.ids.repeat(len(kept), 1, 1))
+        return self._by_model(concat_heads(maps)), self._in_context(logits)
+
+    def _on_shuffled_rows(self, kept: Sequence[Tensor]) -> Tensor:
+        """Compute stored models' attention weights on shuffled rows, (B, K, M, n, T, T)."""
+        self._load(kept)
+        return self._by_model(concat_heads(head_weights(self.model, self.shuffled.repeat(len(kept), 1, 1))))
+
+    def _by_model(self, weights: Tensor) -> Tensor:
+        """View weights (B, K * M * n, T, T) as (B, K, M, n, T, T)."""
+        return weights.unflatten(1, (-1, self.stack.M, sum(self.layers)))
 
     def _load(self, kept: Sequence[Tensor]) -> None:
         """Make the model a stack of all stored models: K steps of M."""
