@@ -79,10 +79,10 @@ def estimate(task: Any, model: Any, train: Any) -> Estimate:
 def trial_memory(task: Any, model: Any, train: Any) -> int:
     """Estimate the largest memory of one more model in a stack, evaluation and checkpoints included.
 
-    Evaluation keeps one layer's activations of up to 256 rows; linear attention also has sums as large as a map.
+    Evaluation keeps one layer's activations of up to 64 rows; linear attention also has sums as large as a map.
     """
     step = estimate(task, model, train)
-    rows = min(256, train.eval_sequences)
+    rows = min(64, train.eval_sequences)
     evaluation = estimate(task, model, train.model_copy(update={"batch_size": rows}))
     kept = evaluation.stream + (evaluation.maps if model.attention == "linear" else 0)
     return int(3 * step.weights + step.maps + step.masks + step.stream + kept // model.attention_layers)

@@ -39,7 +39,7 @@ def unstack(stacked: TransformerLM, slot: int = 0) -> TransformerLM:
     return copy.deepcopy(stacked, own).eval()  # type: ignore[arg-type]  # copies no stacked parameter
 
 
-CHUNK = 256  # rows evaluated together
+CHUNK = 64  # rows evaluated together: those of a stack stay near a core
 ADAM: dict[str, Any] = {"fused": True, "amsgrad": False, "maximize": False}
 
 
