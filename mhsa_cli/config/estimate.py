@@ -18,6 +18,7 @@ CAUSES: dict[str, tuple[str, ...]] = {  # the settings that enlarge each part, t
     "stream": ("train.batch_size", "task.seq_len", "task.vocab_size", "model.d_model", "model.d_mlp"),
 }
 MAX_RECORDS = 2000  # step records of a run at the default log_every
+EVALUATED = 64  # rows evaluated together: those of a stack stay near a core
 MODELS = 5  # copies with masks at a time: the trained model, its stack, the probe, random models
 
 
@@ -79,10 +80,10 @@ def estimate(task: Any, model: Any, train: Any) -> Estimate:
 def trial_memory(task: Any, model: Any, train: Any) -> int:
     """Estimate the largest memory of one more model in a stack, evaluation and checkpoints included.
 
-    Evaluation keeps one layer's activations of up to 64 rows; linear attention also has sums as large as a map.
+    Evaluation keeps one layer's activations of up to EVALUATED rows; linear attention also has sums as large as a map.
     """
     step = estimate(task, model, train)
-    rows = min(64, train.eval_sequences)
+    rows = min(EVALUATED, train.eval_sequences)
     evaluation = estimate(task, model, train.model_copy(update={"batch_size": rows}))
     kept = evaluation.stream + (evaluation.maps if model.attention == "linear" else 0)
     return int(3 * step.weights + step.maps + step.masks + step.stream + kept // model.attention_layers)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mhsa_cli.config.estimate import EVALUATED
 from mhsa_cli.config.schema import Config, TrainConfig
 from mhsa_cli.core.heads.causal import ratio
 from mhsa_cli.core.model.transformer import TransformerLM
@@ -15,7 +16,7 @@ from mhsa_cli.core.statistics import wilson
 from mhsa_cli.core.tasks import IGNORE, Batch, Task
 from mhsa_cli.core.tasks.base import token_figures
 from mhsa_cli.core.training.lockstep import build_model
-from mhsa_cli.core.training.stack import CHUNK, in_chunks, stack_models
+from mhsa_cli.core.training.stack import in_chunks, stack_models
 from mhsa_cli.records.evaluation import Evaluation, Place
 
 HELD = 2**26  # numbers of attention weights or logits of one layer held at once
@@ -44,7 +45,7 @@ def evaluate(
     """
     torch.set_num_threads(train.threads)  # changes the last bits
     T, V = task.seq_len, model.tok_emb.weight.size(-2)
-    at_once = chunk or max(1, min(CHUNK, HELD // (T * max(T * model.mixers[0].n_heads, V))))
+    at_once = chunk or max(1, min(EVALUATED, HELD // (T * max(T * model.mixers[0].n_heads, V))))
     rows, targets = batch.inputs.unsqueeze(0), batch.targets.unsqueeze(0)
     parts, totals = [], torch.zeros(3, dtype=torch.float64)
     for logits, wanted in in_chunks(stack_models([model]), rows, targets, train.dtype, torch.device("cpu"), at_once):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from mhsa_cli.config.estimate import EVALUATED
 from mhsa_cli.config.schema import TrainConfig
 from mhsa_cli.core.model.custom import CustomLayer
 from mhsa_cli.core.model.layers import Dropout, padded
@@ -39,7 +40,6 @@ def unstack(stacked: TransformerLM, slot: int = 0) -> TransformerLM:
     return copy.deepcopy(stacked, own).eval()  # type: ignore[arg-type]  # copies no stacked parameter
 
 
-CHUNK = 64  # rows evaluated together: those of a stack stay near a core
 ADAM: dict[str, Any] = {"fused": True, "amsgrad": False, "maximize": False}
 
 
@@ -195,7 +195,7 @@ class Stack:
         for g in [self.gradients] if self.M == 1 else self._by_model:
             g *= scale.unsqueeze(-1) if g.dim() == 2 else scale
 
-    def evaluate(self, inputs: Tensor, targets: Tensor, chunk: int = CHUNK) -> tuple[list[float], list[float]]:
+    def evaluate(self, inputs: Tensor, targets: Tensor, chunk: int = EVALUATED) -> tuple[list[float], list[float]]:
         """Compute each model's loss (nats) and accuracy on its rows (M, N, T): means over all scored tokens."""
         self._check_shapes(inputs, targets)
         check_targets(targets, self.vocab_size)

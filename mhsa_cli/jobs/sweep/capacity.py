@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from mhsa_cli.config.custom_attention import is_file
-from mhsa_cli.config.estimate import trial_disk, trial_memory
+from mhsa_cli.config.estimate import EVALUATED, trial_disk, trial_memory
 from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import LOWER_MEMORY
@@ -58,7 +58,7 @@ def largest_stack(config: Config, memory: int | None = None) -> int:
         return 1
     if config.train.threads > 1:  # how threads split a product depends on the stack, and so do the last bits
         return 1
-    task, rows = config.task, min(64, config.train.eval_sequences)
+    task, rows = config.task, min(EVALUATED, config.train.eval_sequences)
     size = getattr(task, "vocab_size", None) or 256
     well = max(1, min(MAX_STACK, STACK_NUMBERS // (max(rows, config.train.batch_size) * task.seq_len * size)))
     fits = stack_that_fits(config, memory)
