@@ -57,6 +57,7 @@ KINDS: dict[Any, tuple[Kind, Reader, Reader]] = {
     Label: (LABEL, Label.from_id, lambda label: label.id),
     Head: (ADDRESS, lambda pair: Head(*pair), list),
 }
+PLAIN = frozenset({int, float, str, bool, NoneType})  # types whose values are plain data already
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError)  # raised by content of another structure than assumed
 
 
@@ -101,15 +102,16 @@ def check(schema: Schema, value: Any) -> None:
 
 def plain(value: Any) -> Any:
     """Turn a record, and the records in it, into plain data; nested lists of numbers are returned as they are."""
-    if isinstance(value, Claim):
-        fields = {name: plain(getattr(value, name)) for name in _names(Claim)}
-        return {"id": fields.pop("predicate"), **fields, "text": words(value)}
-    if kind := KINDS.get(type(value)):
+    cls = type(value)
+    if cls in PLAIN:
+        return value
+    if kind := KINDS.get(cls):
         return kind[2](value)
-    if names := _names(value.__class__):
-        return {name: plain(getattr(value, name)) for name in names}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+    if names := _names(cls):
+        fields = {name: item if type(item := getattr(value, name)) in PLAIN else plain(item) for name in names}
+        return fields if cls is not Claim else {"id": fields.pop("predicate"), **fields, "text": words(value)}
+    if cls is dict or isinstance(value, Mapping):
+        return {str(key): item if type(item) in PLAIN else plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple) and any(map(is_dataclass, value)):
         return [plain(item) for item in value]
     return value
