@@ -102,7 +102,7 @@ def check(schema: Schema, value: Any) -> None:
 
 def plain(value: Any) -> Any:
     """Turn a record, and the records in it, into plain data; nested lists of numbers are returned as they are."""
-    cls = type(value)
+    cls = value.__class__
     if cls in PLAIN:
         return value
     if kind := KINDS.get(cls):

@@ -147,29 +147,37 @@ DROPPING = {
     "uniform": ["attention=uniform", "n_kv_heads=2"],
     "linear": ["attention=linear"],
     "long rows": ["residual=true"],  # long by a patch
+    "long rows of narrow heads": ["d_head=1"],  # whose models are computed one by one
 }
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=len)
 @pytest.mark.parametrize("form", DROPPING)
 def test_dropout_drops_what_autograd_drops(form: str, seeds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both draw the same numbers, so that losses and gradients are equal."""
     monkeypatch.setattr(gradient, "SHORT", 4 if "long" in form else 24)
     settings = config("n_heads=6", "train.dtype=float64", "dropout=0.3", *DROPPING[form])
+    check_against_autograd(settings, seeds)
+
+
+def check_against_autograd(settings: Config, seeds: list[int]) -> None:
+    """Compare losses, accuracies and gradients of two roads that draw the same numbers for dropout."""
     stack = stack_of(settings, seeds)
     stack.weights[: stack.size].normal_(std=0.4, generator=torch.Generator().manual_seed(1))
-    batches = [TrainBatches(build_task(settings.task), seed, 7)[1] for seed in seeds]
+    batches = [TrainBatches.of(build_task(settings.task), settings.train)[seed] for seed in seeds]
     inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
     assert stack.analytic is not None
     found = []
     for road in (stack.analytic, stack.by_autograd, stack.analytic):
-        for seed, generator in zip(seeds, stack.generators, strict=True):
+        for seed, generator in zip(seeds, stack.generators, strict=False):
             generator.manual_seed(seed)
-        found.append((*road(inputs, targets), stack.gradients[: stack.size].clone()))
-    for mine, theirs in zip(found[0], found[1], strict=True):
-        assert torch.allclose(mine, theirs, atol=1e-11)
-    assert all(torch.equal(first, again) for first, again in zip(found[0], found[2], strict=True))
-    assert not torch.allclose(stack.analytic(inputs, targets)[0], found[0][0], atol=1e-3)  # the next draws
+        figures = road(inputs, targets)
+        found.append((*figures, *stack.views(stack.gradients.clone()).values()))
+    scale = max(1.0, *(float(g.abs().max()) for g in found[1]))
+    for mine, theirs, again in zip(*found, strict=True):
+        assert torch.allclose(mine, theirs, rtol=0, atol=1e-11 * scale)
+        assert torch.equal(mine, again)
+    if stack.generators:  # the next draws
+        assert not torch.allclose(stack.analytic(inputs, targets)[0], found[0][0], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("change", ["train.dtype=bfloat16", "model.encoder_layers=1"])

@@ -54,11 +54,10 @@ class AnalyticGradient:
 
     def _lay_out(self, M: int, B: int, T: int) -> list[tuple[slice, _Layout]]:
         """Allocate a step's tensors for ids (M, B, T), in groups of models that share the same buffers."""
-        size = M if any(draws_for_all(attn, T) for attn in self.model.mixers) else max(1, TOKENS // (B * T))
         mlp = [weight.size(-2) for name, weight in self.weights.items() if name.endswith("mlp.up.weight")]
         widths = [attn.d_head for attn in self.model.mixers if isinstance(attn, MultiHeadSelfAttention)]
-        if 1 in (T, *widths, *mlp):  # one model at a time where a product has a vector on one side: see `one_by_one`
-            size = 1
+        # One model at a time where a product has a vector on one side: see `layers.one_by_one`.
+        size = 1 if 1 in (T, *widths, *mlp) else max(1, TOKENS // (B * T))
         found = []
         for first in range(0, M, size):
             slots = slice(first, min(first + size, M))
@@ -152,12 +151,26 @@ class _Layout:
             kept = self._kept(attn.weights_dropout, f"{name}.weights", self.rows[1] * attn.n_heads * T)
             self._append(Attention(layer, attn, qkv, context, T, kept, self.take))
         else:
-            self._append(parts.ByAutograd(attn.attend, self._by_row(qkv), self._by_row(context)))
+            function = partial(self._drawing, attn.weights_dropout, lambda x, _: attn.attend(x))
+            self._append(parts.ByAutograd(function, self._by_row(qkv), self._by_row(context), {}))
         self._linear(f"{name}.out_proj", context, y)
 
     def _custom(self, layer: int, attn: CustomLayer, x: Pair, y: Pair) -> None:
-        own = [(p, self.gradients[f"blocks.{layer}.attn.{name}"]) for name, p in attn.named_parameters()]
-        self._append(parts.ByAutograd(attn, self._by_row(x), self._by_row(y), own))
+        names = {name: f"blocks.{layer}.attn.{name}" for name, _ in attn.named_parameters()}
+        own = {name: (self.weights[full], self.gradients[full]) for name, full in names.items()}
+        function = partial(self._drawing, attn, lambda x, own: torch.func.functional_call(attn, own, (x,)))
+        self._append(parts.ByAutograd(function, self._by_row(x), self._by_row(y), own))
+
+    def _drawing(
+        self, draws: CustomLayer | layers.Dropout, function: parts.Function, x: Tensor, own: dict[str, Tensor]
+    ) -> Tensor:
+        """Call a function of x and parameters that draws from the generators of these models alone."""
+        whole = draws.generators
+        draws.generators = None if whole is None else whole[self.slots]
+        try:
+            return function(x, own)
+        finally:
+            draws.generators = whole
 
     def _mlp(self, layer: int, mlp: MLP, x: Pair, y: Pair) -> None:
         name = f"blocks.{layer}.mlp"
@@ -220,8 +233,3 @@ class _Layout:
 def by_hand(attn: MultiHeadSelfAttention, T: int) -> bool:
     """Whether the gradient of a layer's attention is written out for rows of T tokens."""
     return T <= SHORT
-
-
-def draws_for_all(attn: MultiHeadSelfAttention | CustomLayer, T: int) -> bool:
-    """Whether a layer takes the generators or parameters of the whole stack."""
-    return isinstance(attn, CustomLayer) or (attn.weights_dropout.p > 0 and not by_hand(attn, T))

@@ -19,6 +19,7 @@ from mhsa_cli.core.training.backward import vector_jacobian
 Take = Callable[[str, Sequence[int], torch.dtype], Tensor]  # returns a buffer by name, shape and dtype
 Named = Mapping[str, Tensor]  # parameters of some models, or their gradients, by name
 Pair = tuple[Tensor, Tensor]  # values and d loss / d values
+Function = Callable[[Tensor, dict[str, Tensor]], Tensor]  # of x and of parameters by name
 
 
 class Part(Protocol):
@@ -232,21 +233,24 @@ class Dropout:
 
 
 class ByAutograd:
-    """Any function of x, such as custom attention, with a small autograd graph for its backward pass."""
+    """Any function of x and parameters, such as custom attention, with a small autograd graph for its backward pass."""
 
-    def __init__(self, function: Callable[[Tensor], Tensor], x: Pair, y: Pair, parameters: Sequence[Pair] = ()) -> None:
-        """Take the function's parameters with their gradients."""
+    def __init__(self, function: Function, x: Pair, y: Pair, parameters: Mapping[str, Pair]) -> None:
         self.function, (self.x, self.d_x), (self.y, self.d_y) = function, x, y
-        self.parameters, self.targets = [p for p, _ in parameters], [self.d_x, *(g for _, g in parameters)]
-        self.leaf, self.output = self.x, self.y
+        self.parameters = {name: values for name, (values, _) in parameters.items()}
+        self.targets = [self.d_x, *(gradient for _, gradient in parameters.values())]
+        self.leaves: list[Tensor] = []
+        self.output = self.y
 
     def forward(self) -> None:
-        self.leaf = self.x.detach().requires_grad_()
+        x = self.x.detach().requires_grad_()
+        own = {name: values.detach().requires_grad_() for name, values in self.parameters.items()}
+        self.leaves = [x, *own.values()]
         with torch.enable_grad():
-            self.output = self.function(self.leaf)
+            self.output = self.function(x, own)
         self.y.copy_(self.output.detach())
 
     def backward(self) -> None:
-        found = vector_jacobian(self.output, self.d_y, [self.leaf, *self.parameters])
+        found = vector_jacobian(self.output, self.d_y, self.leaves)
         for target, gradient in zip(self.targets, found, strict=True):
             target.copy_(gradient)
