@@ -13,7 +13,6 @@ from mhsa_cli.config.load import load_config, parse
 from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.core.export.transformer_lens import hooked_config
 from mhsa_cli.core.heads.capture import answer_weights, capture, head_maps, head_weights, sample_maps, weight_blocks
-from mhsa_cli.core.heads.families import offsets_seen
 from mhsa_cli.core.heads.match import compare_models
 from mhsa_cli.core.heads.path_patching import path_patch
 from mhsa_cli.core.heads.probe import Probe, build_probe, probe_of
@@ -155,14 +154,13 @@ def test_targets_and_their_lift_count_later_keys(name: str) -> None:
 
 
 def test_offsets_ahead_have_names_of_their_own() -> None:
-    assert offsets_seen(torch.ones(4, 4, dtype=torch.bool)) == [-1, 2, -2, 3, -3]
-    assert offsets_seen(torch.ones(4, 4, dtype=torch.bool).tril()) == [2, 3]
     ids = torch.arange(8).expand(3, 8)
     for ahead in (1, 3):
         weights = uniform_weights(torch.ones(8, 8, dtype=torch.bool), torch.float64)
         weights[: 8 - ahead] = torch.eye(8, dtype=torch.float64).roll(ahead, 1)[: 8 - ahead]
         found = lifts(weights.expand(3, 1, 8, 8), probe(ids))["offset"]
         assert found.numbers(0).distance == -ahead and float(found.lift) == pytest.approx(1.0)
+        assert list(found.by_distance or {}) == [-1, *(d for back in range(2, 8) for d in (back, -back))]
         assert found.by_distance is not None and float(found.by_distance[-ahead]) == pytest.approx(1.0)
     label = Label("offset", Role.SHOWN, -1)
     assert Label.from_id(label.id) == label and "ahead" in label.attends_to and "tokens" not in label.attends_to

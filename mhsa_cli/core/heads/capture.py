@@ -24,6 +24,7 @@ PROBE_ROWS, MIN_ROWS = 64, 4  # rows that the answer weight is averaged over; fe
 PROBE_WEIGHTS = 2**26  # attention weights computed for that average
 MAX_CELLS = 1_000_000  # cells of the stored maps; a longer sample is pooled
 BLOCK_CELLS = 2**20  # weights of one block of query rows, few enough for a CPU cache
+ROW_CELLS = 2**14  # of them of one head on one row, where it is added up
 MAX_WEIGHTS = 2**31  # above this some backends compute wrong results
 
 
@@ -113,14 +114,14 @@ def capture(model: TransformerLM, ids: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Iterator[tuple[int, int, Tensor]]:
-    """Yield every layer's exact weights on ids (B, T) in blocks of query rows, so that a long T fits in memory.
+    """Yield every layer's exact weights on ids (..., T) in blocks of query rows, so that a long T fits in memory.
 
-    Yields (layer, first, weights): queries from index `first` on, weights (B, H, rows, keys) on the first keys, all
+    Yields (layer, first, weights): queries from index `first` on, weights (..., H, rows, keys) on the first keys, all
     that these queries may see. The number of rows is a multiple of `multiple`, except in the last block.
     """
     ids = ids.to(next(model.parameters()).device)
-    (B, T), H = ids.shape, model.mixers[0].n_heads
-    rows = max(1, BLOCK_CELLS // (B * H * T) // multiple) * multiple
+    T, H = ids.size(-1), model.mixers[0].n_heads
+    rows = max(1, BLOCK_CELLS // (ids.numel() * H) // multiple) * multiple
     with eval_mode(model):
         pos = model.pos[:T]
         x = model.embed(ids, pos)
@@ -137,6 +138,11 @@ def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Itera
                 yield layer, first, to_cpu(part)
             if layer + 1 < len(model.blocks):  # the last layer's output is not needed
                 x, _ = block(x, pos)
+
+
+def block_rows(T: int) -> int:  # noqa: N803
+    """Choose the number of queries in a block of rows of T tokens, few enough for a CPU cache."""
+    return max(1, min(T, ROW_CELLS // T))
 
 
 def to_cpu(weights: Tensor) -> Tensor:

@@ -18,6 +18,8 @@ from mhsa_cli.core.heads.labels import COMMON
 from mhsa_cli.core.heads.targets import lift_of
 from mhsa_cli.core.model.attention import uniform_weights
 
+MAX_MEMBERS = 2**18  # masses of a family's members that are compared together: more do not fit in a processor's cache
+
 
 class Numbers(NamedTuple):
     """The numbers of one target; see `targets.Numbered`."""
@@ -45,6 +47,16 @@ class Lift(NamedTuple):
         """Return the numbers of one head's target."""
         own = (self.distance, self.period, self.token)
         return Numbers(*(None if values is None else int(values[head]) for values in own))
+
+    def or_better(self, other: Lift) -> Lift:
+        """Replace the members of those heads that have a larger lift on the `other` members of the family."""
+        larger = other.lift > self.lift
+        mass, lift, uniform = (torch.where(larger, new, old) for old, new in zip(self[:3], other[:3], strict=True))
+        distance, period, token = (
+            None if old is None or new is None else torch.where(larger, new, old)
+            for old, new in zip(self[3:6], other[3:6], strict=True)
+        )
+        return Lift(mass, lift, uniform, distance, period, token)
 
 
 class Distances(NamedTuple):
@@ -94,22 +106,29 @@ def distance_values(visible: Tensor) -> Tensor:
     return torch.cat([back, -back[1:]]) if sees_ahead(visible) else back
 
 
-def offsets_seen(visible: Tensor) -> list[int]:
-    """List the distances that label a head an offset, the nearest first: all that a query sees but 0 and 1."""
-    seen = distance_values(visible)[by_distance(visible, visible) > 0]
-    return [d for d in sorted(seen.tolist(), key=lambda d: (abs(d), -d)) if d not in (0, 1)]
-
-
 def by_distance(maps: Tensor, visible: Tensor) -> Tensor:
     """Sum maps (..., T, T) over all pairs of query and key at each of the n distances: (..., n), float64 on the CPU.
 
     Queries with one visible key have no choice and are left out.
     """
-    T = maps.size(-1)
-    maps = maps.double() * (visible.sum(-1, keepdim=True) > 1).to(maps.device)
+    return seen_distances(along_diagonals(maps.double() * with_choice(visible).to(maps.device)), visible)
+
+
+def with_choice(visible: Tensor) -> Tensor:
+    """Return which queries of a mask (..., T) see more than one key, (..., 1)."""
+    return visible.sum(-1, keepdim=True) > 1
+
+
+def along_diagonals(maps: Tensor) -> Tensor:
+    """Sum maps (..., R, K) over the pairs at each distance q - k: those from 1 - K to R - 1, (..., K + R - 1)."""
+    R, K = maps.shape[-2:]
     # Keys reversed, and each row one place further right than the row above: every column holds one distance.
-    skewed = F.pad(maps.flip(-1), (0, T)).flatten(-2)[..., :-T].unflatten(-1, (T, 2 * T - 1))
-    sums = skewed.sum(-2).cpu()
+    return F.pad(maps.flip(-1), (0, R)).flatten(-2)[..., :-R].unflatten(-1, (R, K + R - 1)).sum(-2)
+
+
+def seen_distances(sums: Tensor, visible: Tensor) -> Tensor:
+    """Order the sums of all distances (..., 2T - 1) as `distance_values`: (..., n), on the CPU."""
+    sums, T = sums.cpu(), len(visible)
     back, ahead = sums[..., T - 1 :], sums[..., : T - 1].flip(-1)
     return torch.cat([back, ahead], -1) if sees_ahead(visible) else back
 
@@ -132,18 +151,22 @@ def best_modulo(sums: Tensor, of: Distances) -> Lift | None:
 
     A quarter of the queries must see at least two of its keys.
     """
-    T, rows = of.T, torch.cat([sums, of.uniform.unsqueeze(0)])[:, : of.T]
-    mass, distances, periods = [], [], []
-    for period in range(of.near, 1, -1):  # of equal lifts the first counts: the longest period says most
-        distance = torch.arange(min(period, of.near - period + 1))
-        total = F.pad(rows, (0, -T % period)).unflatten(-1, (-1, period)).sum(-2)[:, distance]
-        mass.append(total / of.queries[distance])
-        distances.append(distance)
-        periods.append(torch.full_like(distance, period))
-    if not mass:
-        return None
-    both = torch.cat(mass, 1)
-    return best(both[:-1].T, both[-1], distance=torch.cat(distances), period=torch.cat(periods))
+    rows, near = torch.cat([sums, of.uniform.unsqueeze(0)])[:, : of.T], of.near
+    at_once = max(1, MAX_MEMBERS // (len(rows) * max(1, near)))
+    found: Lift | None = None
+    for longest in range(near, 1, -at_once):  # of equal lifts the first counts: the longest period says most
+        mass, distances, periods = [], [], []
+        for period in range(longest, max(1, longest - at_once), -1):
+            n = min(period, near - period + 1)
+            total = F.pad(rows, (0, -of.T % period)).unflatten(-1, (-1, period)).sum(-2)[:, :n]
+            mass.append(total / of.queries[:n])
+            distances.append(torch.arange(n))
+            periods.append(torch.full((n,), period))
+        both = torch.cat(mass, 1)
+        part = best(both[:-1].T, both[-1], distance=torch.cat(distances), period=torch.cat(periods))
+        if part is not None:
+            found = part if found is None else found.or_better(part)
+    return found
 
 
 class Tokens(NamedTuple):
@@ -173,10 +196,9 @@ def tokens_of(ids: Tensor, visible: Tensor, besides: int | None) -> Tokens:
     return Tokens(found[kept], places[..., kept], queries, seen_by[kept], (uniform / seen_by)[kept])
 
 
-def best_token(weights: Tensor, of: Tokens) -> Lift | None:
-    """Find each head's best constant token; weights (N, B, T, T), float64."""
-    columns = torch.einsum("nbqk,bq->nbk", weights, of.queries.to(weights.device, weights.dtype)).cpu()
-    mass = torch.einsum("nbk,bke->en", columns, of.places) / of.seen_by.unsqueeze(1)
+def best_token(columns: Tensor, of: Tokens) -> Lift | None:
+    """Find each head's best constant token from its weight on every key, summed over `queries`: (B, N, T), float64."""
+    mass = torch.einsum("bnk,bke->en", columns, of.places) / of.seen_by.unsqueeze(1)
     return best(mass, of.uniform, token=of.ids)
 
 

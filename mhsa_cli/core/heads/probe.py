@@ -51,6 +51,10 @@ class Probe:
             found.setdefault(id(own), (own, []))[1].append(index)
         return list(found.values())
 
+    def layers(self, heads: Sequence[Head]) -> list[tuple[Probe, list[int]]]:
+        """Group the layers of heads by their probe."""
+        return [(part, sorted({heads[i].layer for i in index})) for part, index in self.groups(heads)]
+
     @property
     def ids(self) -> Tensor:
         """The task's rows (B, T)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from mhsa_cli.core.heads.capture import head_weights
-from mhsa_cli.core.heads.families import Lift, offsets_seen
+from mhsa_cli.core.heads.capture import BLOCK_CELLS, block_rows, head_weights, weight_blocks
+from mhsa_cli.core.heads.families import Lift
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, MIN_ROWS, Probe, build_probe, probe_of
-from mhsa_cli.core.heads.scores import concat_heads, lifts
+from mhsa_cli.core.heads.scores import LiftSums
 from mhsa_cli.core.heads.stream import run_stream
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention, share_heads
 from mhsa_cli.core.model.transformer import TransformerLM, draw_weights, eval_mode
@@ -49,21 +49,50 @@ class Limits(NamedTuple):
         return self.targets.get(target) if target != "offset" or distance is None else self.offsets.get(distance)
 
 
+Lifts = list[tuple[list[int], dict[str, Lift]]]  # of drawn heads, by the layers that see the same keys
+
+
 @torch.no_grad()
-def null_lifts(model: TransformerLM, task: Task) -> dict[str, Tensor]:
+def null_lifts(model: TransformerLM, task: Task) -> Lifts:
     """Measure the lift on every target of at least HEADS heads of untrained models of this model's shape.
 
-    Returns float64 by target, (N,), heads of all layers alike; for offsets (N, D), a head's largest lift up to each
-    distance from 2 on. Heads and rows depend on shape and task alone and are drawn on the CPU. Long rows allow fewer of
-    them, which raises the limit. Empty where rows are too long to measure, or a custom block does not return its
-    weights.
+    Heads and rows depend on shape and task alone and are drawn on the CPU. Long rows allow fewer of them, which raises
+    the limit. Heads of layers that see the same keys count alike. Empty where rows are too long to measure, or a custom
+    block does not return its weights.
     """
-    found = untrained_weights(model, task)
-    if found is None:
-        return {}
-    probe, drawn = found
-    parts = [reached(lifts(concat_heads(weights), probe)) for weights in drawn]
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    stacked = copy.deepcopy(model).cpu()
+    probe = _null_probe(stacked, task)
+    if probe is None:
+        return []
+    (B, T), n_heads = probe.ids.shape, len(model.heads) // len(model.blocks)
+    at_once = BLOCK_CELLS // (B * n_heads * T * block_rows(T))
+
+    def blocks() -> Iterator[tuple[int, int, int, Tensor]]:
+        place = 0
+        for models in _stacks(model, stacked, at_once):
+            for layer, first, weights in weight_blocks(stacked, probe.ids.expand(models, B, T)):
+                yield layer, place, first, weights
+            place += models
+
+    return _lifts(model, probe, _n_models(model), blocks())
+
+
+def _lifts(model: TransformerLM, probe: Probe, times: int, blocks: Iterable[tuple[int, int, int, Tensor]]) -> Lifts:
+    """Score `times` as many drawn heads as heads from blocks of weights (m, B, H, R, K): those of m models.
+
+    Each comes with its layer, and the numbers of its first model and of its first query.
+    """
+    n_heads, sums, place = len(model.heads) // len(model.blocks), dict[int, LiftSums](), dict[int, int]()
+    groups = probe.layers(model.heads)
+    for part, layers in groups:
+        shared = LiftSums(part, len(layers) * times * n_heads)
+        for number, layer in enumerate(layers):
+            sums[layer], place[layer] = shared, number * times * n_heads
+    for layer, model_number, first, weights in blocks:
+        start = place[layer] + model_number * n_heads
+        each = weights.transpose(0, 1).flatten(1, 2)
+        sums[layer].add(each, slice(start, start + each.size(1)), first)
+    return [(layers, sums[layers[0]].lifts()) for _, layers in groups]
 
 
 def untrained_weights(model: TransformerLM, task: Task) -> tuple[Probe, Iterator[list[Tensor]]] | None:
@@ -71,86 +100,68 @@ def untrained_weights(model: TransformerLM, task: Task) -> tuple[Probe, Iterator
 
     They are those that `null_lifts` scores; None where it is empty.
     """
+    stacked = copy.deepcopy(model).cpu()
+    probe = _null_probe(stacked, task)
+    if probe is None:
+        return None
+    ids, at_once = probe.ids, MAX_WEIGHTS // (len(model.heads) * probe.ids.numel() * task.seq_len)
+    stacks = _stacks(model, stacked, at_once)
+    return probe, (head_weights(stacked, ids.expand(models, *ids.shape)) for models in stacks)
+
+
+def _null_probe(model: TransformerLM, task: Task) -> Probe | None:
+    """Draw the rows of untrained heads; None where these are not measured."""
     if model.custom is not None and not model.custom.findings.has_weights:
         return None
-    T = task.seq_len
-    stacked = copy.deepcopy(model).cpu()
-    probe = build_probe(stacked, task, SEED, min(ROWS, max(MIN_ROWS, MAX_ALL // (HEADS * T * T))))
-    return None if probe is None else (probe, _drawn_weights(model, stacked, probe))
+    return build_probe(model, task, SEED, min(ROWS, max(MIN_ROWS, MAX_ALL // (HEADS * task.seq_len**2))))
 
 
-def _drawn_weights(model: TransformerLM, stacked: TransformerLM, probe: Probe) -> Iterator[list[Tensor]]:
-    n_heads, (B, T) = len(model.heads), probe.ids.shape
-    models = math.ceil(HEADS / n_heads)
-    at_once = max(1, min(models, MAX_WEIGHTS // (B * n_heads * T * T)))
+def _stacks(model: TransformerLM, stacked: TransformerLM, at_once: int) -> Iterator[int]:
+    """Draw all untrained models, and make `stacked` a stack of the next ones: yield their number."""
     drawings = untrained(model)
-    for _ in range(0, models, at_once):
-        draws = [[p.detach().clone() for p in one.parameters()] for one in islice(drawings, at_once)]
+    while draws := [[p.detach().clone() for p in one.parameters()] for one in islice(drawings, max(1, at_once))]:
         for parameter, values in zip(stacked.parameters(), zip(*draws, strict=True), strict=True):
             parameter.data = torch.stack(values)
-        yield head_weights(stacked, probe.ids.expand(len(draws), B, T))
+        yield len(draws)
+
+
+def _n_models(model: TransformerLM) -> int:
+    return math.ceil(HEADS / len(model.heads))
 
 
 def untrained(model: TransformerLM) -> Iterator[TransformerLM]:
     """Yield models of this shape with at least HEADS heads in all, drawn from SEED; they share their storage."""
     drawn = copy.deepcopy(model).cpu()
-    for index in range(math.ceil(HEADS / len(model.heads))):
+    for index in range(_n_models(model)):
         draw_weights(drawn, stream_generator(SEED, "null", index))
         yield drawn
 
 
-def reached(found: Mapping[str, Lift]) -> dict[str, Tensor]:
-    """Return the lifts by target (N,), and of offsets the largest up to each distance (N, D).
+def null_limits(model: TransformerLM, task: Task) -> Limits:
+    """Compute the 99th percentile of untrained heads."""
+    return _by_layer(model, null_lifts(model, task), percentile)
+
+
+def _by_layer(model: TransformerLM, found: Lifts, limit: Callable[[Tensor], float]) -> Limits:
+    """Compute the limits of drawn heads; of an encoder-decoder, of every kind of layer alone."""
+    each = [(layers, limits_of(lifts, limit)) for layers, lifts in found]
+    if not model.source or not each:
+        return each[0][1] if each else Limits({}, {})
+    by_layer = {layer: limits for layers, limits in each for layer in layers}
+    return Limits({}, {}, tuple(by_layer[layer] for layer in sorted(by_layer)))
+
+
+def limits_of(found: Mapping[str, Lift], limit: Callable[[Tensor], float]) -> Limits:
+    """Compute the limit of every target, and of offsets that of a head's largest lift up to each distance.
 
     A near offset is so not judged by far ones, which few queries see.
     """
-    values = {name: lift.lift for name, lift in found.items()}
-    if "offset" in found and found["offset"].by_distance:
-        values["offset"] = torch.stack([*found["offset"].by_distance.values()], 1).cummax(1).values
-    return values
-
-
-def null_limits(model: TransformerLM, task: Task) -> Limits:
-    """Compute the 99th percentile of untrained heads."""
-    if model.source:
-        return _null_limits_of_parts(model, task)
-    visible = model.mixers[0].visible[: task.seq_len, : task.seq_len].cpu()
-    return limits_of(null_lifts(model, task), percentile, offsets_seen(visible))
-
-
-def _null_limits_of_parts(model: TransformerLM, task: Task) -> Limits:
-    """Compute the limits of an encoder-decoder, of every kind of layer alone."""
-    found = untrained_weights(model, task)
-    if found is None:
-        return Limits({}, {})
-    probe, drawn = found
-    groups = probe.groups(model.heads)
-    parts: list[list[dict[str, Tensor]]] = [[] for _ in groups]
-    for each in drawn:
-        weights = concat_heads(each).unflatten(1, (-1, len(model.heads)))  # (B, models, N, T, T)
-        for own, (part, heads) in zip(parts, groups, strict=True):
-            own.append(reached(lifts(weights[:, :, heads].flatten(1, 2), part)))
-    values = [{name: torch.cat([one[name] for one in own]) for name in own[0]} for own in parts]
-    limits = [
-        limits_of(one, percentile, offsets_seen(part.visible)) for one, (part, _) in zip(values, groups, strict=True)
-    ]
-    return _by_layer(model, groups, limits)
-
-
-def _by_layer(model: TransformerLM, groups: Sequence[tuple[Probe, list[int]]], found: Sequence[Limits]) -> Limits:
-    """Return the limits of each group of heads by layer."""
-    layers = {model.heads[i].layer: limits for (_, heads), limits in zip(groups, found, strict=True) for i in heads}
-    return Limits({}, {}, tuple(layers[layer] for layer in sorted(layers)))
-
-
-def limits_of(
-    values: Mapping[str, Tensor], limit: Callable[[Tensor], float], distances: Sequence[int] | None = None
-) -> Limits:
-    """Compute the limit of every target, and of offsets that up to each of their `distances`, by default 2, 3, ..."""
-    each = {name: one for name, one in values.items() if name != "offset"}
-    offsets = values["offset"].unbind(1) if "offset" in values else ()
-    by_distance = zip(range(2, 2 + len(offsets)) if distances is None else distances, offsets, strict=False)
-    return Limits({n: limit(v) for n, v in each.items()}, {d: limit(v) for d, v in by_distance})
+    targets = {name: limit(lift.lift) for name, lift in found.items() if name != "offset"}
+    by_distance = found["offset"].by_distance if "offset" in found else None
+    if not by_distance:
+        return Limits(targets, {})
+    reached = torch.stack([*by_distance.values()], 1).cummax(1).values  # (N, D)
+    return Limits(targets, {d: limit(values) for d, values in zip(by_distance, reached.unbind(1), strict=True)})
 
 
 def percentile(values: Tensor) -> float:
@@ -159,53 +170,62 @@ def percentile(values: Tensor) -> float:
 
 
 @torch.no_grad()
-def random_lifts(model: TransformerLM, probe: Probe) -> dict[str, Tensor] | None:
+def random_lifts(model: TransformerLM, probe: Probe) -> Lifts | None:
     """Measure the lifts of at least RANDOM_HEADS heads with random queries and keys in the same model.
 
     Each has the inputs of one of the model's heads on the probe's rows, as the model is, and Gaussian maps to queries
     and keys of the Frobenius norms of that head's, the biases likewise. Positions act as in the model. ROWS rows at
-    most, cut to MAX_KEYS tokens. Values as of `null_lifts`; None for custom attention.
+    most, cut to MAX_KEYS tokens. None for custom attention.
     """
     if model.custom is not None:
         return None
-    rows, weights = random_heads(model, probe)
-    return reached(lifts(torch.cat(weights, 1), cut(probe, rows)))
-
-
-def random_heads(model: TransformerLM, probe: Probe) -> tuple[Batch, list[Tensor]]:
-    """Return the rows of `random_lifts`, and the weights of its heads on them, by layer (B, n, T, T)."""
     T = min(probe.ids.size(1), MAX_KEYS)
     times = math.ceil(RANDOM_HEADS / len(model.heads))
     rows = min(ROWS, max(MIN_ROWS, MAX_ALL // (times * len(model.heads) * T * T)))
-    batch = Batch(probe.batch.inputs[:rows, :T], probe.batch.targets[:rows, :T])
-    inputs = run_stream(model, batch.inputs).inputs
+    ids = probe.ids[:rows, :T]
     generators = [stream_generator(SEED, "random-null", layer) for layer in range(len(model.blocks))]
-    weights = random_weights(model, inputs, times, generators)
-    return batch, [w.transpose(0, 1).flatten(1, 2) for w in weights]
+
+    def blocks() -> Iterator[tuple[int, int, int, Tensor]]:
+        drawn = random_heads(model, run_stream(model, ids).inputs, times, generators)
+        for layer, (attn, q, k, pos) in enumerate(drawn):
+            at_once = max(1, BLOCK_CELLS // (q[..., 0, 0].numel() * T))
+            for first, _, weights in attn.weights_by_rows(q, k, pos, at_once):
+                yield layer, 0, first, weights
+
+    return _lifts(model, cut(probe, Batch(ids, probe.batch.targets[:rows, :T])), times, blocks())
 
 
 def cut(probe: Probe, batch: Batch) -> Probe:
     """Return the probe of some of its rows, cut to their length."""
     n, T = batch.inputs.shape
-    return probe_of(probe.task, batch, probe.shuffled[:n, :T], probe.visible[:T, :T], probe.inputs)
+    if not probe.parts:
+        return probe_of(probe.task, batch, probe.shuffled[:n, :T], probe.visible[:T, :T], probe.inputs)
+    of_kind = {id(part): cut(part, batch) for part in probe.parts}
+    parts = [of_kind[id(part)] for part in probe.parts]
+    return replace(parts[-1], parts=parts)
 
 
 @torch.no_grad()
 def random_weights(
     model: TransformerLM, inputs: Sequence[Tensor], times: int, generators: Sequence[Generator]
 ) -> list[Tensor]:
-    """Compute the weights of `times` as many random heads as heads in every layer: (times, B, H, T, T) each.
+    """Compute the weights of the heads of `random_heads`: (times, B, H, T, T) of each layer."""
+    return [attn.weights(q, k, None, pos) for attn, q, k, pos in random_heads(model, inputs, times, generators)]
 
-    `inputs` are those of the blocks (B, T, D), as of `run_stream`; each layer has its generator. Positions, window and
-    kind of attention act as in the model.
+
+def random_heads(
+    model: TransformerLM, inputs: Sequence[Tensor], times: int, generators: Sequence[Generator]
+) -> Iterator[tuple[MultiHeadSelfAttention, Tensor, Tensor, Tensor]]:
+    """Draw `times` as many random heads as heads in every layer: yield its attention, queries, keys and positions.
+
+    `inputs` are those of the blocks (B, T, D), as of `run_stream`; each layer has its generator. Queries and keys are
+    (times, B, H, T, d). Positions, window and kind of attention act as in the model.
     """
-    weights, pos = [], model.pos[: inputs[0].size(1)]
+    pos = model.pos[: inputs[0].size(1)]
     with eval_mode(model):
         for block, x, generator in zip(model.blocks, inputs, generators, strict=False):
             q, k = random_projections(block.inner, block.attn_norm(x), times, generator)
-            q, k = block.inner.positions.rotate(q, k, pos)
-            weights.append(block.inner.weights(q, k, None, pos))
-    return weights
+            yield block.inner, *block.inner.positions.rotate(q, k, pos), pos
 
 
 def random_projections(
@@ -239,16 +259,8 @@ def random_limits(model: TransformerLM, probe: Probe) -> Limits | None:
     def largest(values: Tensor) -> float:
         return float(values.max())
 
-    if not probe.parts:
-        values, T = random_lifts(model, probe), min(probe.ids.size(1), MAX_KEYS)
-        return None if values is None else limits_of(values, largest, offsets_seen(probe.visible[:T, :T]))
-    batch, weights = random_heads(model, probe)
-    groups, found = probe.groups(model.heads), []
-    for own, heads in groups:
-        part, layers = cut(own, batch), sorted({model.heads[i].layer for i in heads})
-        lift = reached(lifts(torch.cat([weights[layer] for layer in layers], 1), part))
-        found.append(limits_of(lift, largest, offsets_seen(part.visible)))
-    return _by_layer(model, groups, found)
+    found = random_lifts(model, probe)
+    return None if found is None else _by_layer(model, found, largest)
 
 
 def with_limits(heads: Sequence[HeadScore], untrained: Limits, random: Limits | None) -> list[HeadScore]:

@@ -12,7 +12,16 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.families import Lift, best_modulo, best_offset, best_token, by_distance
+from mhsa_cli.core.heads.capture import block_rows
+from mhsa_cli.core.heads.families import (
+    Lift,
+    along_diagonals,
+    best_modulo,
+    best_offset,
+    best_token,
+    seen_distances,
+    with_choice,
+)
 from mhsa_cli.core.heads.probe import Probe
 from mhsa_cli.core.heads.targets import (
     SCORES,
@@ -24,24 +33,66 @@ from mhsa_cli.core.heads.targets import (
 from mhsa_cli.core.model.attention import uniform_weights
 from mhsa_cli.core.tasks import IGNORE
 
+EVERY = slice(None)
 DEVIATION = 0.05  # of a map from uniform attention: below it there is nothing to compare
+
+
+class LiftSums:
+    """What the lifts of N heads on the rows of a probe are made of: sums of weights over queries.
+
+    They are added block by block, so that no head's whole map is needed.
+    """
+
+    def __init__(self, probe: Probe, n_heads: int) -> None:
+        self.probe, (B, T) = probe, probe.ids.shape
+        targets = probe.targets.items()
+        self.own = [(name, target) for name, target in targets if target.keys.size(0) > 1]
+        # Where the target is the same in all rows, their mean has the same mass on it.
+        self.shared = [(name, target) for name, target in targets if target.keys.size(0) == 1]
+        self.choice = with_choice(probe.visible)  # (T, 1)
+        shapes = (n_heads, len(self.own)), (n_heads, len(self.shared)), (n_heads, 2 * T - 1), (B, n_heads, T)
+        self.own_mass, self.shared_mass, self.diagonals, self.columns = (
+            torch.zeros(shape, dtype=torch.float64) for shape in shapes
+        )
+
+    def add(self, weights: Tensor, heads: Tensor | slice = EVERY, first: int = 0) -> None:
+        """Add weights (B, n, R, K) of n of the heads: those of the queries from `first` on, on the first K keys."""
+        R, K = weights.shape[-2:]
+        T, queries = self.probe.ids.size(1), slice(first, first + R)
+        exact = weights.double()
+        mean = exact.mean(0)
+        if self.own:
+            keys = torch.stack([target.keys[:, queries, :K] for _, target in self.own], 1).to(exact)
+            self.own_mass[heads] += (exact.flatten(2) @ keys.flatten(2).mT).sum(0).cpu()
+        if self.shared:
+            keys = torch.stack([target.keys[0, queries, :K] for _, target in self.shared]).to(exact)
+            self.shared_mass[heads] += (mean.flatten(1) @ keys.flatten(1).T).cpu()
+        sums = along_diagonals(mean * self.choice[queries].to(mean.device)).cpu()
+        self.diagonals[heads, first - K + T : first + R + T - 1] += sums
+        seen = self.probe.tokens.queries[:, None, None, queries].to(exact)
+        self.columns[:, heads, :K] += (seen @ exact).squeeze(2).cpu()
+
+    def lifts(self) -> dict[str, Lift]:
+        """Compute the lift of every head on every target that the rows have."""
+        probe, sums = self.probe, seen_distances(self.diagonals, self.probe.visible)
+        found = {
+            "offset": best_offset(sums, probe.distances),
+            "modulo": best_modulo(sums, probe.distances),
+            "token": best_token(self.columns, probe.tokens),
+        }
+        for targets, masses in ((self.own, self.own_mass), (self.shared, self.shared_mass)):
+            for (name, target), sums in zip(targets, masses.unbind(1), strict=True):
+                mass = sums / target.n
+                found[name] = Lift(mass, lift_of(mass, target.uniform), torch.full_like(mass, target.uniform))
+        return {name: lift for name in SCORES if (lift := found.get(name)) is not None}
 
 
 def lifts(weights: Tensor, probe: Probe) -> dict[str, Lift]:
     """Compute the lift of N heads' weights on the probe's rows, (B, N, T, T), for every target these rows have."""
-    exact = by_head(weights)
-    mean = exact.mean(1, keepdim=True)
-    sums = by_distance(mean.squeeze(1), probe.visible)
-    found = {
-        "offset": best_offset(sums, probe.distances),
-        "modulo": best_modulo(sums, probe.distances),
-        "token": best_token(exact, probe.tokens),
-    }
-    for name, target in probe.targets.items():
-        # Where the target is the same in all rows, their mean has the same mass on it.
-        mass = mass_on(exact if target.keys.size(0) > 1 else mean, target)
-        found[name] = Lift(mass, lift_of(mass, target.uniform), torch.full_like(mass, target.uniform))
-    return {name: lift for name in SCORES if (lift := found.get(name)) is not None}
+    sums, rows = LiftSums(probe, weights.size(1)), block_rows(weights.size(-1))
+    for first, block in zip(range(0, weights.size(-2), rows), weights.split(rows, -2), strict=True):
+        sums.add(block, first=first)
+    return sums.lifts()
 
 
 def scored_lifts(weights: Tensor, probe: Probe, found: Mapping[str, Lift]) -> dict[str, list[float | None]]:
