@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from mhsa_cli.config.custom_attention import KINDS
+from mhsa_cli.core.model.blockwise_attention import blockwise_attention
 from mhsa_cli.core.model.kv_cache import LayerCache
 from mhsa_cli.core.model.layers import AnyDevice, Dropout, Linear, WithTables, product
 from mhsa_cli.core.model.linear_attention import linear_attention, linear_weights, unmasked_linear_attention
 from mhsa_cli.core.model.positions import Positions
 from mhsa_cli.core.model.projections import NamedProjections
 from mhsa_cli.core.ranges import check_boolean, check_heads, check_mask, check_positions, check_size, check_vectors
+
+LONG = 512  # tokens of a row from which blocks of queries are as fast as the kernels, and need less memory
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -256,6 +260,15 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
             part = q[..., first:end, :], k[..., :keys, :]
             yield first, end, self.weights(*part, None, pos[first:end], pos[:keys], first)
 
+    def by_blocks(self, T: int, dropping: bool) -> bool:
+        """Whether rows of T tokens are attended to by blocks of queries, where torch's kernel needs a (T, T) tensor."""
+        biased = self.positions.overrides("bias")
+        if self.kind != "softmax" or (self.masked and self.window is None):
+            return False
+        if biased and any(p.requires_grad for p in self.positions.parameters()):
+            return False
+        return T >= LONG and (dropping or biased or self.window is not None)
+
     def forward(
         self,
         x: Tensor,
@@ -291,7 +304,8 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
             check_positions(pos, tuple(x.shape[:-1]), x.device)
         q, k, v = self.project(x, pos)
         dropping = self.training and self.weights_dropout.p > 0
-        exact = return_weights or dropping or self.kind == "uniform"
+        by_blocks = mask is None and past == 0 and not return_weights and self.by_blocks(T, dropping)
+        exact = return_weights or (dropping and not by_blocks) or self.kind == "uniform"
         if self.kind == "linear" and cache is not None and (exact or mask is not None):
             raise ValueError(
                 "linear attention holds no keys in its cache: weights, mask and dropout are not supported with one"
@@ -304,7 +318,10 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
         if cache is not None:
             k, v, k_pos = cache.extend(k, v, pos)
         k, v = share_heads(k, self.n_heads), share_heads(v, self.n_heads)
-        if exact or self.kind == "linear":
+        if by_blocks:
+            form: dict[str, Any] = {"window": self.window, "positions": self.positions}
+            context = blockwise_attention(q, k, v, pos, causal=self.causal, dropout=self.weights_dropout, **form)
+        elif exact or self.kind == "linear":
             weights = self.weights(q, k, mask, pos, k_pos, past)
             context = product(self.weights_dropout(weights).to(v.dtype), v)  # (..., H, T, d)
         else:
