@@ -210,26 +210,17 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
 
     def project(self, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute queries (..., H, T, d), keys and values (..., G, T, d) of x (..., T, D), q and k rotated by `pos`."""
-        q, k, v = self.qkv_proj(x).split(self.widths, dim=-1)
+        return self._by_head(self.qkv_proj(x), pos)
+
+    def _by_head(self, qkv: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = qkv.split(self.widths, dim=-1)
         q, k, v = split_heads(q, self.n_heads), split_heads(k, self.n_kv_heads), split_heads(v, self.n_kv_heads)
         q, k = self.positions.rotate(q, k, pos)
         return q, k, v
 
-    def attend(self, qkv: Tensor) -> Tensor:
-        """INTERIM."""
-        T = qkv.size(-2)
-        pos = torch.arange(T, device=qkv.device)
-        q, k, v = qkv.split(self.widths, dim=-1)
-        q, k, v = split_heads(q, self.n_heads), split_heads(k, self.n_kv_heads), split_heads(v, self.n_kv_heads)
-        q, k = self.positions.rotate(q, k, pos)
-        k, v = share_heads(k, self.n_heads), share_heads(v, self.n_heads)
-        if self.kind == "uniform" or self.weights_dropout.p:
-            weights = self.weights(q, k, None, pos)
-            return merge_heads(product(self.weights_dropout(weights).to(v.dtype), v))
-        if self.kind == "linear":
-            return merge_heads(linear_attention(q, k, v) if self.causal else unmasked_linear_attention(q, k, v))
-        combined = self.visible[:T, :T] if self.masked else None
-        return merge_heads(fused_attention(q, k, v, combined, self.positions.bias(pos, pos), causal=self.causal))
+    def attend(self, qkv: Tensor, pos: Tensor) -> Tensor:
+        """Attend with the outputs of `qkv_proj` on whole rows, (..., T, (H + 2G) d), to (..., T, H d)."""
+        return merge_heads(self._attend(*self._by_head(qkv, pos), pos)[0])
 
     def weights(
         self, q: Tensor, k: Tensor, mask: Tensor | None, pos: Tensor, k_pos: Tensor | None = None, first: int = 0
@@ -302,7 +293,22 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
             pos = torch.arange(past, past + T, device=x.device)
         else:
             check_positions(pos, tuple(x.shape[:-1]), x.device)
-        q, k, v = self.project(x, pos)
+        context, weights = self._attend(*self.project(x, pos), pos, mask, cache, return_weights)
+        y = self.out_dropout(self.out_proj(merge_heads(context)))
+        return y if weights is None else (y, weights)
+
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        pos: Tensor,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+        return_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend with projected heads, as of `project`: (..., H, T, d), and if wanted the weights."""
+        T, past = q.size(-2), 0 if cache is None else cache.length
         dropping = self.training and self.weights_dropout.p > 0
         by_blocks = mask is None and past == 0 and not return_weights and self.by_blocks(T, dropping)
         exact = return_weights or (dropping and not by_blocks) or self.kind == "uniform"
@@ -312,23 +318,21 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
             )
         if self.kind == "linear" and mask is None and not exact:
             k, v = share_heads(k, self.n_heads), share_heads(v, self.n_heads)
-            context = linear_attention(q, k, v, cache) if self.causal else unmasked_linear_attention(q, k, v)
-            return self.out_dropout(self.out_proj(merge_heads(context)))
+            return linear_attention(q, k, v, cache) if self.causal else unmasked_linear_attention(q, k, v), None
         k_pos = pos
         if cache is not None:
             k, v, k_pos = cache.extend(k, v, pos)
         k, v = share_heads(k, self.n_heads), share_heads(v, self.n_heads)
         if by_blocks:
             form: dict[str, Any] = {"window": self.window, "positions": self.positions}
-            context = blockwise_attention(q, k, v, pos, causal=self.causal, dropout=self.weights_dropout, **form)
-        elif exact or self.kind == "linear":
+            form |= {"causal": self.causal, "dropout": self.weights_dropout}
+            return blockwise_attention(q, k, v, pos, **form), None
+        if exact or self.kind == "linear":
             weights = self.weights(q, k, mask, pos, k_pos, past)
             context = product(self.weights_dropout(weights).to(v.dtype), v)  # (..., H, T, d)
-        else:
-            combined = None
-            if mask is not None or self.masked:
-                combined = self.visible[past : past + T, : past + T]
-                combined = combined if mask is None else combined & mask
-            context = fused_attention(q, k, v, combined, self.positions.bias(pos, k_pos), causal=self.causal)
-        y = self.out_dropout(self.out_proj(merge_heads(context)))
-        return (y, weights) if return_weights else y
+            return context, weights if return_weights else None
+        combined = None
+        if mask is not None or self.masked:
+            combined = self.visible[past : past + T, : past + T]
+            combined = combined if mask is None else combined & mask
+        return fused_attention(q, k, v, combined, self.positions.bias(pos, k_pos), causal=self.causal), None

@@ -151,7 +151,8 @@ class _Layout:
             kept = self._kept(attn.weights_dropout, f"{name}.weights", self.rows[1] * attn.n_heads * T)
             self._append(Attention(layer, attn, qkv, context, T, kept, self.take))
         else:
-            function = partial(self._drawing, attn.weights_dropout, lambda x, _: attn.attend(x))
+            pos = torch.arange(T, device=qkv[0].device)
+            function = partial(self._drawing, attn.weights_dropout, lambda x, _: attn.attend(x, pos))
             self._append(parts.ByAutograd(function, self._by_row(qkv), self._by_row(context), {}))
         self._linear(f"{name}.out_proj", context, y)
 
