@@ -8,14 +8,44 @@ import pytest
 import torch
 from torch import Tensor
 
+from mhsa_cli.core.heads import capture
 from mhsa_cli.core.heads.capture import run_with_activations
 from mhsa_cli.core.heads.probe import Probe, build_probe, probe_of
-from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, shape
+from mhsa_cli.core.heads.scores import LiftSums, concat_heads, lifts, positionality, shape
 from mhsa_cli.core.model.attention import causal_window, uniform_weights
 from mhsa_cli.core.tasks import Batch
 from tests.core.handmade import MODELS, Attended, Period
 from tests.core.noise import small
 from tests.core.reference import draw
+
+
+@pytest.mark.parametrize("settings", [{"n_layers": 2}, {"window": 4}, {"causal": False}, {"attention": "linear"}])
+def test_figures_in_blocks_of_queries_are_those_of_whole_maps(
+    settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, found = small(**settings).double(), []  # 13 queries, in blocks of 3 and of 5
+    rows = build_probe(model, Attended("self", vocab_size=17, seq_len=13), seed=2, rows=7)
+    assert rows is not None
+    for queries in (13, 5, 3):
+        monkeypatch.setattr(capture, "ROW_CELLS", 13 * queries)
+        own, shuffled = (concat_heads(capture.head_weights(model, ids)) for ids in (rows.ids, rows.shuffled))
+        figures = {name: lift.lift for name, lift in lifts(own, rows).items()} | shape(own, rows.visible)
+        found.append({**figures, "maps": own, "positionality": positionality(own, shuffled, rows)})
+    whole, *in_blocks = found
+    assert set(whole) > {"offset", "modulo", "token", "induction", "entropy"}
+    for figures in in_blocks:
+        for name, values in whole.items():
+            assert torch.allclose(figures[name], values, rtol=1e-12, atol=1e-14, equal_nan=True), name
+
+
+def test_sums_of_heads_are_added_in_any_order() -> None:
+    ids, visible = torch.randint(5, (3, 9), generator=torch.Generator().manual_seed(1)), causal_window(9, 9)
+    rows, weights = shuffled_rows(ids, ids), uniform_weights(visible, torch.float64) * draw(3, 4, 9, 9).exp()
+    sums = LiftSums(rows, 4)
+    for heads, first, end in ((slice(1, 4), 5, 9), (slice(0, 1), 0, 9), (slice(1, 4), 0, 2), (slice(1, 4), 2, 5)):
+        sums.add(weights[:, heads, first:end, :end], heads, first)
+    for name, lift in lifts(weights, rows).items():
+        assert torch.allclose(sums.lifts()[name].lift, lift.lift, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("window", [None, 4])

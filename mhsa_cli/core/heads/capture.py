@@ -92,7 +92,16 @@ def attend(block: Block, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
     """Compute a block's weights A (..., H, T, T) and values V (..., H, T, d) on its input x (..., T, D)."""
     attn = block.inner
     q, k, v = attn.project(block.attn_norm(x), pos)
-    return attn.weights(q, share_heads(k, attn.n_heads), None, pos), share_heads(v, attn.n_heads)
+    k, v, T = share_heads(k, attn.n_heads), share_heads(v, attn.n_heads), x.size(-2)
+    rows = block_rows(T)
+    if rows == T:
+        return attn.weights(q, k, None, pos), v
+    weights: Tensor | None = None  # in blocks: whole maps of long rows would not stay in the processor's cache
+    for first, end, part in attn.weights_by_rows(q, k, pos, rows):
+        weights = part.new_zeros(*q.shape[:-1], T) if weights is None else weights
+        weights[..., first:end, : part.size(-1)] = part
+    assert weights is not None
+    return weights, v
 
 
 def after_heads(block: Block, x: Tensor, z: Tensor) -> Tensor:

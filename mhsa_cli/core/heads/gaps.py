@@ -12,7 +12,7 @@ from torch import Tensor
 from mhsa_cli.core.heads.capture import head_weights
 from mhsa_cli.core.heads.labels import GENERAL_GAPS
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, ROWS
-from mhsa_cli.core.heads.scores import by_head, concat_heads
+from mhsa_cli.core.heads.scores import by_head, concat_heads, of_heads
 from mhsa_cli.core.heads.targets import duplicates, followers, lift_of, mass_on, row_target_weights, target_keys
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
@@ -122,8 +122,7 @@ def mixed_rows(alphabet: Alphabet, length: int, seed: int, rows: int) -> tuple[T
 
 def _of_heads(model: TransformerLM, heads: Sequence[int], ids: Tensor) -> Tensor:
     """Compute the weights of some heads on ids (B, T): (B, N, T, T)."""
-    weights = concat_heads(head_weights(model, ids))
-    return weights if len(heads) == weights.size(1) else weights[:, list(heads)]
+    return of_heads(concat_heads(head_weights(model, ids)), heads)
 
 
 def _started(rows: Tensor, alphabet: Alphabet, length: int) -> Tensor:

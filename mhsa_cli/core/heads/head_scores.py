@@ -9,7 +9,7 @@ from torch import Tensor
 from mhsa_cli.core.heads.capture import finite_or_none, head_weights
 from mhsa_cli.core.heads.gaps import gap_lifts
 from mhsa_cli.core.heads.probe import Probe
-from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, scored_lifts, shape
+from mhsa_cli.core.heads.scores import concat_heads, lifts, of_heads, positionality, scored_lifts, shape
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.records.heads import HeadScore, TargetScore
@@ -20,7 +20,7 @@ def score_heads(model: TransformerLM, task: Task, probe: Probe, clean: list[Tens
     weights, shuffled = concat_heads(clean), concat_heads(head_weights(model, probe.shuffled))
     scores: dict[int, HeadScore] = {}
     for part, heads in probe.groups(model.heads):
-        there, again = (w if len(heads) == len(model.heads) else w[:, heads] for w in (weights, shuffled))
+        there, again = (of_heads(w, heads) for w in (weights, shuffled))
         scores |= zip(heads, _score_group(model, task, part, heads, there, again, seed), strict=True)
     return [scores[i] for i in range(len(model.heads))]
 

@@ -7,7 +7,7 @@ Definitions and sources: docs/heads.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -55,7 +55,7 @@ class LiftSums:
             torch.zeros(shape, dtype=torch.float64) for shape in shapes
         )
 
-    def add(self, weights: Tensor, heads: Tensor | slice = EVERY, first: int = 0) -> None:
+    def add(self, weights: Tensor, heads: slice = EVERY, first: int = 0) -> None:
         """Add weights (B, n, R, K) of n of the heads: those of the queries from `first` on, on the first K keys."""
         R, K = weights.shape[-2:]
         T, queries = self.probe.ids.size(1), slice(first, first + R)
@@ -89,10 +89,22 @@ class LiftSums:
 
 def lifts(weights: Tensor, probe: Probe) -> dict[str, Lift]:
     """Compute the lift of N heads' weights on the probe's rows, (B, N, T, T), for every target these rows have."""
-    sums, rows = LiftSums(probe, weights.size(1)), block_rows(weights.size(-1))
-    for first, block in zip(range(0, weights.size(-2), rows), weights.split(rows, -2), strict=True):
-        sums.add(block, first=first)
+    sums = LiftSums(probe, weights.size(1))
+    for first, end, n in blocks_of(probe.visible):
+        sums.add(weights[..., first:end, :n], first=first)
     return sums.lifts()
+
+
+def blocks_of(visible: Tensor) -> Iterator[tuple[int, int, int]]:
+    """Split the queries of a mask (T, T) into blocks: yield the first query, the end, and the end of the keys seen.
+
+    What is computed on a block stays in the processor's cache, where whole maps of long rows would not.
+    """
+    T = len(visible)
+    rows, ends = block_rows(T), (visible * torch.arange(1, T + 1)).amax(-1).tolist()
+    for first in range(0, T, rows):
+        end = min(first + rows, T)
+        yield first, end, max(ends[first:end])
 
 
 def scored_lifts(weights: Tensor, probe: Probe, found: Mapping[str, Lift]) -> dict[str, list[float | None]]:
@@ -106,7 +118,7 @@ def scored_lifts(weights: Tensor, probe: Probe, found: Mapping[str, Lift]) -> di
             target = target_keys(target_of(name, own, probe.task)(probe.ids), probe.visible, scored)
             heads = [i for i, other in enumerate(numbers) if other == own]
             if target is not None:
-                part = lift_of(mass_on(exact[heads], target), target.uniform)
+                part = lift_of(mass_on(exact if len(heads) == len(exact) else exact[heads], target), target.uniform)
                 for i, value in zip(heads, part.tolist(), strict=True):
                     values[name][i] = value
     return values
@@ -123,14 +135,16 @@ def shape(weights: Tensor, visible: Tensor) -> dict[str, Tensor]:
     Shapes: (B, N, T, T) to (N,), each in 0..1, over queries with more than one visible key; NaN if there are none.
     Uniformity is 1 - total variation distance to uniform attention.
     """
-    n_keys = visible.sum(-1)
-    queries = (n_keys > 1).nonzero().squeeze(1)
-    visible, n_keys = visible[queries].to(weights.device), n_keys[queries].to(weights.device)
-    rows = weights[:, :, queries.to(weights.device)].double()  # (B, N, q, T)
-    entropy = -torch.xlogy(rows, rows).sum(-1) / n_keys.log()
-    distance = (rows - uniform_weights(visible, torch.float64)).abs().sum(-1) / 2
-    figures = {"entropy": entropy, "uniformity": 1 - distance, "confidence": rows.amax(-1)}
-    return {name: x.mean((0, 2)) for name, x in figures.items()}
+    parts = []
+    for first, end, n in blocks_of(visible):
+        queries = first + (visible[first:end].sum(-1) > 1).nonzero().squeeze(1)
+        seen = visible[queries, :n].to(weights.device)
+        rows = weights[:, :, queries.to(weights.device), :n].double()  # (B, N, q, n)
+        entropy = -torch.xlogy(rows, rows).sum(-1) / seen.sum(-1).log()
+        distance = (rows - uniform_weights(seen, torch.float64)).abs_().sum(-1) / 2
+        parts.append(torch.stack([entropy, 1 - distance, rows.amax(-1)]))
+    means = torch.cat(parts, -1).mean((1, 3))
+    return dict(zip(("entropy", "uniformity", "confidence"), means, strict=True))
 
 
 def positionality(weights: Tensor, shuffled: Tensor, probe: Probe) -> Tensor:
@@ -140,13 +154,24 @@ def positionality(weights: Tensor, shuffled: Tensor, probe: Probe) -> Tensor:
     2 sum(D D') / sum(D^2 + D'^2) over the queries with more than one visible key of all rows that the shuffle changes,
     at least 0; NaN where there are none, or the mean total variation of D and D' is below DEVIATION.
     """
-    n_keys = probe.visible.sum(-1)
-    queries, rows = n_keys > 1, (probe.ids != probe.shuffled).any(-1)
-    uniform = uniform_weights(probe.visible, torch.float64)[queries].to(weights.device)
-    own, other = (w[rows.to(w.device)][:, :, queries.to(w.device)].double() - uniform for w in (weights, shuffled))
-    found = 2 * (own * other).sum((0, 2, 3)) / (own.square() + other.square()).sum((0, 2, 3))
-    deviation = (own.abs() + other.abs()).sum(-1).mean((0, 2)) / 4
-    return torch.where(deviation >= DEVIATION, found.clamp(min=0.0), math.nan)
+    rows, device = (probe.ids != probe.shuffled).any(-1), weights.device
+    if not bool(rows.all()):
+        weights, shuffled = weights[rows.to(device)], shuffled[rows.to(device)]
+    sums = torch.zeros(3, weights.size(1), dtype=torch.float64, device=device)
+    for first, end, n in blocks_of(probe.visible):
+        visible = probe.visible[first:end, :n].to(device)
+        uniform, choice = uniform_weights(visible, torch.float64), visible.sum(-1, keepdim=True) > 1
+        own, other = ((w[..., first:end, :n].double() - uniform) * choice for w in (weights, shuffled))
+        products, squares = own * other, own.square().add_(other.square())
+        sums += torch.stack([x.sum((0, 2, 3)) for x in (products, squares, own.abs_().add_(other.abs_()))])
+    n_queries = len(weights) * (probe.visible.sum(-1) > 1).sum()
+    deviation = sums[2] / n_queries / 4
+    return torch.where(deviation >= DEVIATION, (2 * sums[0] / sums[1]).clamp(min=0.0), math.nan)
+
+
+def of_heads(weights: Tensor, heads: Sequence[int]) -> Tensor:
+    """Select heads, in order, of weights (B, N, T, T): (B, n, T, T), a view if these are all."""
+    return weights if len(heads) == weights.size(1) else weights[:, list(heads)]
 
 
 def concat_heads(weights: list[Tensor]) -> Tensor:
@@ -154,5 +179,5 @@ def concat_heads(weights: list[Tensor]) -> Tensor:
 
     The order is model, layer, head.
     """
-    joined = torch.cat(weights, -3)
+    joined = torch.cat(weights, -3) if len(weights) > 1 else weights[0]
     return joined if joined.dim() == 4 else joined.transpose(0, 1).flatten(1, 2)

@@ -17,7 +17,7 @@ from mhsa_cli.core.heads.capture import finite_or_none, head_weights, weights_an
 from mhsa_cli.core.heads.families import sees_ahead
 from mhsa_cli.core.heads.own_scores import OnRows, OwnScore
 from mhsa_cli.core.heads.probe import Probe, build_probe
-from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, shape
+from mhsa_cli.core.heads.scores import concat_heads, lifts, of_heads, positionality, shape
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.tasks.base import IGNORE
 from mhsa_cli.core.training.stack import Stack
@@ -112,8 +112,9 @@ class Snapshots:
             if self.own[slot]:
                 records = [self._with_own(record, own[:, k, slot], self.own[slot]) for k, record in enumerate(records)]
             if shuffled is not None:
-                chosen = [records[k] for k in whole]
-                ours, theirs = own[:, whole, slot].flatten(1, 2), shuffled[:, :, slot].flatten(1, 2)
+                chosen, ours = [records[k] for k in whole], own[:, :, slot]
+                ours = (ours if len(whole) == K else ours[:, whole]).flatten(1, 2)
+                theirs = shuffled[:, :, slot].flatten(1, 2)
                 rich = self._with_maps(chosen, ours, theirs, probe)
                 records = [rich.get(record.step, record) for record in records]
             found += [(slot, record) for record in records]
@@ -154,7 +155,7 @@ class Snapshots:
         """Score one model's heads at several steps by their lifts alone: weights (B, K * n, T, T)."""
         heads: dict[int, HeadSnapshot] = {}
         for part, index in self._groups(probe, weights.size(1)):
-            heads |= zip(index, self._group(weights[:, index], part, index), strict=True)
+            heads |= zip(index, self._group(of_heads(weights, index), part, index), strict=True)
         return [heads[i] for i in range(weights.size(1))]
 
     def _groups(self, probe: Probe, n: int) -> list[tuple[Probe, list[int]]]:
@@ -192,7 +193,7 @@ class Snapshots:
         """Add maps and the other figures, by step: weights (B, K * n, T, T) on the task's rows and on shuffled ones."""
         columns: dict[int, tuple[float | None, ...]] = {}
         for part, index in self._groups(probe, own.size(1)):
-            ours, theirs = own[:, index], shuffled[:, index]
+            ours, theirs = of_heads(own, index), of_heads(shuffled, index)
             figures = [*shape(ours, part.visible).values(), positionality(ours, theirs, part)]
             rows = zip(*([finite_or_none(x) for x in values.tolist()] for values in figures), strict=True)
             columns |= zip(index, rows, strict=True)
