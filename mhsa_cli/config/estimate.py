@@ -77,6 +77,20 @@ def estimate(task: Any, model: Any, train: Any) -> Estimate:
     )
 
 
+def step_flop(task: Any, model: Any, train: Any) -> float:
+    """Estimate the floating-point operations of a training step: the forward pass, and twice as many backward.
+
+    Counted are the products with weights, two for each number, and those of queries, keys and values.
+    """
+    vocab_size = getattr(task, "vocab_size", None) or 256
+    shapes = parameter_shapes(model, vocab_size, task.seq_len)
+    weights = sum(prod(shape) for name, shape in shapes.items() if len(shape) == 2 and "_emb." not in name)
+    weights += vocab_size * model.d_model if model.tie_embeddings else 0
+    keys = model.head_width if model.attention == "linear" else min(model.window or task.seq_len, task.seq_len)
+    maps = 2 * model.attention_layers * model.n_heads * model.head_width * keys
+    return 6.0 * float(train.batch_size * task.seq_len * (weights + maps))
+
+
 def trial_memory(task: Any, model: Any, train: Any) -> int:
     """Estimate the largest memory of one more model in a stack, evaluation and checkpoints included.
 

@@ -12,6 +12,7 @@ from mhsa_cli.config.problems import clip
 from mhsa_cli.config.section import Expected, Section, SeqLen, rule
 from mhsa_cli.config.spelling import did_you_mean
 from mhsa_cli.config.tasks import AnyTask, FilePath, Repeat
+from mhsa_cli.config.threads import Threads, with_threads
 
 Norm = Literal["none", "layernorm", "rmsnorm"]
 Mlp = Literal["gelu", "relu", "swiglu"]
@@ -282,7 +283,7 @@ class TrainConfig(Section):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(default=42, description="random seed")
     device: Device = Field(default="auto", description="auto | cpu | mps | cuda | cuda:N")
     dtype: DType = Field(default="float32", description="float32 | float64 | bfloat16")
-    threads: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="CPU threads (changes the last bits)")
+    threads: Threads = Field(default=1, description="CPU threads, or auto (changes the last bits)")
     log_every: Steps | None = Field(default=None, description="steps between records; null = at most 2,000 records")
     eval_every: Steps | None = Field(default=None, description="steps between evaluations; null = once per epoch")
     eval_sequences: Rows = Field(default=512, description="rows per evaluation")
@@ -357,11 +358,12 @@ class Config(Section):
 
     @field_validator("train")
     @classmethod
-    def _fits_in_memory(cls, value: TrainConfig, info: ValidationInfo) -> TrainConfig:
+    def _suits_the_rest(cls, value: TrainConfig, info: ValidationInfo) -> TrainConfig:
         if "task" in info.data and "model" in info.data:
             problem = estimate.estimate(info.data["task"], info.data["model"], value).problem()
             if problem is not None:
                 raise rule("memory", *problem)
+            value = with_threads(info.data["task"], info.data["model"], value)
         return value
 
     @property

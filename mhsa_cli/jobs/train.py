@@ -12,9 +12,10 @@ from typing import Any
 
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.dump import dump_yaml
-from mhsa_cli.config.estimate import estimate
+from mhsa_cli.config.estimate import estimate, step_flop
 from mhsa_cli.config.own_task import is_own, options_to_name, short_name
 from mhsa_cli.config.schema import Config
+from mhsa_cli.config.threads import best_threads
 from mhsa_cli.core.devices import Device, resolve_device, self_check, torch_version
 from mhsa_cli.core.heads.own_scores import OwnScore
 from mhsa_cli.core.model.transformer import TransformerLM
@@ -64,6 +65,14 @@ def machine(config: Config, device: Device) -> dict[str, Any]:
     return {"device": str(device), "threads": config.train.threads, "torch": torch_version()}
 
 
+def tell_threads(config: Config, device: Device) -> None:
+    """Say that more threads would shorten a step, unless the config chooses their number."""
+    best = best_threads(config.task, config.model, config.train)
+    if device.type == "cpu" and best > config.train.threads and "threads" not in config.train.model_fields_set:
+        size = f"{step_flop(config.task, config.model, config.train) / 1e9:.1f} GFLOP"
+        tell(f"note: a step is {size}; train.threads={best} would be faster here, and change the last bits")
+
+
 def check_room(config: Config, folder: Path) -> None:
     """Check that the disk has room for the kept checkpoints and the one being written. Raises: StorageError."""
     train, total = config.train, config.total_steps
@@ -96,6 +105,7 @@ def new_run(
 ) -> Iterator[TrainingSetup]:
     """Create and lock the folder of a new run. `scores` names the user's own. Raises: UsageError, StorageError."""
     device, task = prepare_device(config), new_task(config)
+    tell_threads(config, device)
     model = first_model(config, task)
     own = new_scores(scores, config, task, model)
     check_room(config, prepare_root(root))

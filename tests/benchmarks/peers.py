@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from others.stacks import MANY, Many, compare_many
 from others.turns import Result, Work, compare
 
-from mhsa_cli.core.bench.measure import cores
+from mhsa_cli.config.threads import cores
 from mhsa_cli.core.devices import cpu_name
 
 BLOCK = ["model.d_mlp=128", "model.residual=true", "model.norm=layernorm", "model.positions=learned"]

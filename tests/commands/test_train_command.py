@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mhsa_cli.config import threads
 from mhsa_cli.config.load import load_config
 from mhsa_cli.runs.commit import read_directory
 from tests.commands.shell import environment, facts, metrics, mhsa, tree
@@ -148,6 +149,32 @@ def test_heads_change_the_maps_and_no_batch(monkeypatch: pytest.MonkeyPatch) -> 
         assert [len(layer) for layer in maps["weights"]] == [heads, heads]
     assert len(seen) > 20 and len(set(found)) == 1
     assert len({facts(run)["weights_sha256"] for run in Path("runs").glob("[!.]*")}) == 4
+
+
+def test_auto_threads_become_a_number_that_a_resume_on_another_machine_keeps(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "PAYS", 1.0)
+    monkeypatch.setattr(threads, "cores", lambda: 3)
+    wanted = digest("threads=3", "--name", "three")
+    said = mhsa(*TRAIN, "threads=auto", "--name", "auto", "--json")
+    assert said.json["weights_sha256"] == wanted and "train.threads" not in said.err
+    run = Path("runs/auto")
+    assert facts(run)["threads"] == load_config(str(run / "config.yaml")).train.threads == 3
+    assert "threads: 3\n" in (run / "config.yaml").read_text()
+    monkeypatch.setattr(threads, "cores", lambda: 2)
+    assert mhsa("train", "--resume", "auto", "epochs=3").code == 0 and facts(run)["threads"] == 3
+    said = mhsa("train", "--resume", "auto", "epochs=4", "threads=auto")  # chosen anew: other bits
+    assert said.code == 4 and "threads: 3 -> 2" in said.err and "--allow-inexact" in said.err
+
+
+def test_more_threads_are_advised_where_the_rule_has_them_and_none_were_asked_for(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "cores", lambda: 3)
+    assert "train.threads" not in mhsa(*TRAIN).err
+    monkeypatch.setattr(threads, "PAYS", 1.0)
+    assert "train.threads=3" in mhsa(*TRAIN).err and "train.threads" not in mhsa(*TRAIN, "threads=1").err
 
 
 def test_names_are_found_and_never_taken_twice(tiny: Path) -> None:

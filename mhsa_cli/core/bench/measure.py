@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ import torch
 
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.schema import SCHEMES, Config
+from mhsa_cli.config.threads import cores
 from mhsa_cli.core.bench.timing import PATIENCE, StepClock, call_seconds, clock, peak_bytes, spread
 from mhsa_cli.core.devices import cpu_name
 from mhsa_cli.core.heads.capture import weight_blocks
@@ -68,11 +68,6 @@ def machine(config: Config, device: torch.device) -> bench.Machine:
     """Describe the machine that the figures depend on."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return bench.Machine(cpu_name(), cores(), str(device), gpu, str(torch.__version__), config.train.threads)
-
-
-def cores() -> int:
-    """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def bench_sizes(config: Config) -> dict[str, Config]:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.schema import Config
-from mhsa_cli.core.bench.measure import changed, cores
+from mhsa_cli.config.threads import cores
+from mhsa_cli.core.bench.measure import changed
 from mhsa_cli.core.bench.stack_time import stack_seconds, stack_that_is_quick
 from mhsa_cli.core.heads.random_baseline import null_limits
 from mhsa_cli.core.tasks import TrainBatches
