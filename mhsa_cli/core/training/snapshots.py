@@ -113,7 +113,7 @@ class Snapshots:
                 records = [self._with_own(record, own[:, k, slot], self.own[slot]) for k, record in enumerate(records)]
             if shuffled is not None:
                 chosen, ours = [records[k] for k in whole], own[:, :, slot]
-                ours = (ours if len(whole) == K else ours[:, whole]).flatten(1, 2)
+                ours = (ours if len(whole) == len(kept) else ours[:, whole]).flatten(1, 2)
                 theirs = shuffled[:, :, slot].flatten(1, 2)
                 rich = self._with_maps(chosen, ours, theirs, probe)
                 records = [rich.get(record.step, record) for record in records]
