@@ -1,4 +1,4 @@
-"""Print what long rows cost: training path, exact weights, and generation, as ratios measured in one run.
+"""Print what long rows cost: every form of attention, exact weights, and generation, as ratios measured in one run.
 
 python tests/benchmarks/long_context.py
 """
@@ -12,14 +12,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.heads.capture import weight_blocks
-from mhsa_cli.core.model.attention import causal_window, fused_attention
+from mhsa_cli.core.model import attention
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention, causal_window, fused_attention
 from mhsa_cli.core.model.generate import generate
+from mhsa_cli.core.model.positions import AlibiPositions, RopePositions
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.lockstep import build_model
 
@@ -46,16 +49,68 @@ def materialised(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 PATHS = {"trained": trained, "materialised": materialised}
+FORMS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "plain": lambda n: {},
+    "rope": lambda n: {"positions": RopePositions(n, D_HEAD)},
+    "linear": lambda n: {"kind": "linear"},
+    "window=64": lambda n: {"window": 64},
+    "alibi": lambda n: {"positions": AlibiPositions(H)},
+    "dropout=0.1": lambda n: {"dropout": 0.1},
+}
+ROADS = {"by blocks": 1, "with T x T": 10**9}  # tokens of a long row
+BY_BLOCKS = ("window=64", "alibi", "dropout=0.1")
 
 
-def peak(name: str) -> None:
+def one_pass(form: str, n: int, road: str) -> Callable[[], None]:
+    """Prepare the forward and backward pass of a block on a row of n tokens."""
+    x = torch.randn(1, n, H * D_HEAD, generator=torch.Generator().manual_seed(0))
+    block = MultiHeadSelfAttention(H * D_HEAD, H, n, **FORMS[form](n))
+
+    def work() -> None:
+        attention.LONG = ROADS[road]
+        block(x).sum().backward()
+
+    return work
+
+
+def forms(n: int) -> None:
+    """Print the milliseconds and the memory of every form, and of the road that makes (T, T) tensors beside them."""
+    columns = [(form, road) for form in FORMS for road in ROADS if road == "by blocks" or form in BY_BLOCKS]
+    works = {column: one_pass(column[0], n, column[1]) for column in columns}
+    times: dict[tuple[str, str], list[float]] = {column: [] for column in columns}
+    for turn in range(ROUNDS + 1):
+        for column, work in works.items():
+            took = milliseconds(work)
+            if turn:
+                times[column].append(took)
+    for form in FORMS:
+        parts = [
+            f"{statistics.median(times[form, road]):8.0f} ms {megabytes(form, str(n), road):6.0f} MB"
+            for road in ROADS
+            if (form, road) in times
+        ]
+        print(f"block, T={n:<6} {form:<14}" + "   with T x T".join(parts))
+
+
+def megabytes(*of: str) -> float:
+    """Measure the extra memory of one pass in a process of its own."""
+    done = subprocess.run([sys.executable, __file__, *of], capture_output=True, text=True, check=True)
+    return int(done.stdout) / 1024
+
+
+def peak(name: str, *of: str) -> None:
     """Print, from a process of its own, the memory in kB that one forward and backward pass needs beyond its inputs."""
     torch.set_num_threads(1)
-    given = inputs()
-    PATHS[name](*(t[:, :, :64].detach().requires_grad_() for t in given)).sum().backward()  # loads what it needs
+    if of:
+        work = one_pass(name, int(of[0]), of[1])
+        one_pass(name, 600, of[1])()  # loads what it needs
+    else:
+        given = inputs()
+        work = lambda: PATHS[name](*given).sum().backward()  # noqa: E731
+        PATHS[name](*(t[:, :, :64].detach().requires_grad_() for t in given)).sum().backward()
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of starting up (Linux)
     before = memory("VmRSS")
-    PATHS[name](*given).sum().backward()
+    work()
     print(memory("VmHWM") - before)
 
 
@@ -91,12 +146,11 @@ def main() -> None:
         lambda: trained(*given).sum().backward(),
         lambda: materialised(*given).sum().backward(),
     )
-    kb = {
-        name: int(subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=True).stdout)
-        for name in PATHS
-    }
-    ratio = kb["materialised"] / max(kb["trained"], 1)
-    print(f"extra memory: {kb['trained'] / 1024:.0f} MB against {kb['materialised'] / 1024:.0f} MB   1/{ratio:.0f}")
+    mb = {name: megabytes(name) for name in PATHS}
+    ratio = mb["materialised"] / max(mb["trained"], 0.001)
+    print(f"extra memory: {mb['trained']:.0f} MB against {mb['materialised']:.0f} MB   1/{ratio:.0f}")
+    for n in (1024, T):
+        forms(n)
 
     config = load_config(None, [f"task.seq_len={T}", f"model.d_model={H * D_HEAD}", f"model.n_heads={H}"])
     task = build_task(config.task)
@@ -124,6 +178,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        peak(sys.argv[1])
+        peak(*sys.argv[1:])
     else:
         main()

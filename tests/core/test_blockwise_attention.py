@@ -192,6 +192,12 @@ def test_the_block_attends_so_on_long_rows_in_every_mode(form: str, autocast: bo
         assert ours.dtype == theirs.dtype and worst(ours, theirs) < limit * max(1.0, float(theirs.abs().max()))
 
 
+def test_shapes_are_found_without_numbers() -> None:
+    for form in ({"window": 3}, {"positions": AlibiPositions(H)}, {"dropout": P}):
+        module = MultiHeadSelfAttention(H * D_HEAD, H, T, **form).to("meta")
+        assert module(torch.empty(B, T, H * D_HEAD, device="meta")).shape == (B, T, H * D_HEAD)
+
+
 def test_short_rows_and_masks_keep_their_draws() -> None:
     """One number for each weight, from torch's generator, as on the materialised road."""
     module = block(dropout=P)

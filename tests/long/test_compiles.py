@@ -6,12 +6,14 @@ import pytest
 import torch
 
 from mhsa_cli.config.schema import SCHEMES
+from mhsa_cli.core.model import attention
 from tests.core.test_ranges import B, T, V, model
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_model_compiles_whole_and_exports(scheme: str) -> None:
-    """The checks of ids and positions break no graph; an uncompiled model still makes them."""
+def test_a_model_compiles_whole_and_exports(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks of ids and positions break no graph, nor do long rows; an uncompiled model still makes them."""
+    monkeypatch.setattr(attention, "LONG", T)
     made = model(scheme=scheme).eval()
     ids = torch.arange(B * T).view(B, T) % V
     wanted = made(ids)

@@ -254,11 +254,11 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
     def by_blocks(self, T: int, dropping: bool) -> bool:
         """Whether rows of T tokens are attended to by blocks of queries, where torch's kernel needs a (T, T) tensor."""
         biased = self.positions.overrides("bias")
-        if self.kind != "softmax" or (self.masked and self.window is None):
+        if T < LONG or self.kind != "softmax" or not (dropping or biased or self.window is not None):
             return False
-        if biased and any(p.requires_grad for p in self.positions.parameters()):
+        if self.masked and self.window is None or torch.compiler.is_compiling():  # it cannot trace the blocks
             return False
-        return T >= LONG and (dropping or biased or self.window is not None)
+        return not (biased and any(p.requires_grad for p in self.positions.parameters()))
 
     def forward(
         self,
@@ -310,7 +310,8 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
         """Attend with projected heads, as of `project`: (..., H, T, d), and if wanted the weights."""
         T, past = q.size(-2), 0 if cache is None else cache.length
         dropping = self.training and self.weights_dropout.p > 0
-        by_blocks = mask is None and past == 0 and not return_weights and self.by_blocks(T, dropping)
+        free = mask is None and past == 0 and not return_weights and not x.is_meta
+        by_blocks = free and self.by_blocks(T, dropping)
         exact = return_weights or (dropping and not by_blocks) or self.kind == "uniform"
         if self.kind == "linear" and cache is not None and (exact or mask is not None):
             raise ValueError(
