@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.own_task import load_task
 from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
+from mhsa_cli.jobs.untrained_limits import untrained_limits
 from mhsa_cli.records.circuits import Circuits
 from mhsa_cli.records.heads import Ablation, ActivationEffect, HeadMaps, Path, PathEffect
 from mhsa_cli.records.inspection import DirectLogits, LogitLens, PaperScores
@@ -82,10 +83,10 @@ def measure_model(
     task: Task,
     model: TransformerLM,
     step: int,
-    limits: Limits | None = None,
+    limits: Callable[[], Limits] | None = None,
     more: bool = False,
 ) -> HeadMaps:
-    """Measure the heads of a trained model. `limits` are those of untrained heads, shared by runs of one shape.
+    """Measure the heads of a trained model. `limits` returns those of untrained heads, by default `untrained_limits`.
 
     `more` adds what takes long.
     Custom attention that returns no weights has no maps; the note says so.
@@ -94,6 +95,7 @@ def measure_model(
     if custom is not None and not custom.findings.has_weights:
         return HeadMaps(step, task.name, [], [], [], f"{custom.attention.name}: {custom.findings.reason}")
     seed, training = config.train.seed, (TrainBatches.of(task, config.train), step)
+    limits = limits or (lambda: untrained_limits(config, task, model))
     report = head_report(model, task, seed, limits, training, more)
     return replace(head_maps(model, task, seed, step), report=report, origin=config.origin)
 

@@ -187,12 +187,13 @@ def test_measuring_changes_nothing_of_the_model(training: bool) -> None:
 def test_limits_that_models_of_one_shape_share_are_those_of_each() -> None:
     task = Attended("self")
     limits = random_baseline.null_limits(handmade("previous"), task)
+    doubled = random_baseline.Limits({name: 2 * limit for name, limit in limits.targets.items()}, {})
     for seed in (1, 2):
         model = handmade("self", loud=30.0 * seed)
         with mock.patch.object(probe, "ROWS", ROWS):
-            assert head_report(model, task, seed, limits) == head_report(model, task, seed)
-            doubled = random_baseline.Limits({name: 2 * limit for name, limit in limits.targets.items()}, {})
-            assert head_report(model, task, seed, doubled).heads[0].scores["self"].null == 2 * limits.targets["self"]
+            assert head_report(model, task, seed, lambda: limits) == head_report(model, task, seed)
+            found = head_report(model, task, seed, lambda: doubled)
+            assert found.heads[0].scores["self"].null == 2 * limits.targets["self"]
 
 
 # Trained runs

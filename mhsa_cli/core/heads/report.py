@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,16 +47,18 @@ def head_report(
     model: TransformerLM,
     task: Task,
     seed: int,
-    limits: Limits | None = None,
+    limits: Callable[[], Limits] | None = None,
     training: tuple[TrainBatches, int] | None = None,
     more: bool = False,
 ) -> HeadReport:
     """Score, ablate and label every head on held-out rows; the model does not change.
 
-    What could not be measured is None, and the verdict says why. `limits` are the `null_limits` of this shape and task,
-    measured by default; `training` has its batches and the number of steps, by which rows seen in training are known.
+    What could not be measured is None, and the verdict says why. `limits` returns the `null_limits` of this shape and
+    task, by default measured here; it is called only if heads are labelled. `training` has its batches and the number
+    of steps, by which rows seen in training are known.
     `more` also measures what takes long: Shapley values of more than 10 heads, and the paths between all heads.
     """
+    limits = limits or (lambda: null_limits(model, task))
     unscored = [HeadScore(*address, scores={}) for address in model.heads]
     if not all(bool(p.isfinite().all()) for p in model.parameters()):
         return _unmeasured(unscored, "weights not finite")
@@ -85,7 +87,7 @@ class Report:
         ablator: Ablator,
         seed: int,
         seen: int | None,
-        limits: Limits | None,
+        limits: Callable[[], Limits],
         more: bool,
     ) -> None:
         self.model, self.task, self.probe, self.ablator = model, task, probe, ablator
@@ -106,8 +108,7 @@ class Report:
             withheld, fields = share_work(verdict, heads, (), None)
             unlabelled = [self._unlabelled(head) for head in heads]
             return HeadReport(replace(verdict, **fields, withheld=withheld), unlabelled)
-        untrained = null_limits(self.model, self.task) if self.limits is None else self.limits
-        heads = with_limits(heads, untrained, random_limits(self.model, self.probe))
+        heads = with_limits(heads, self.limits(), random_limits(self.model, self.probe))
         pairs = self._interactions() if shown is not None else []
         heads = [self._labelled(head) for head in heads]
         others = {h.address: [b.address for b in self._backups(h, heads, pairs)] for h in heads}
@@ -316,11 +317,11 @@ def _inputs(probe: Probe, seen: int | None) -> str:
 
 
 def _custom_report(
-    model: TransformerLM, task: Task, probe: Probe, seed: int, seen: int | None, limits: Limits | None
+    model: TransformerLM, task: Task, probe: Probe, seed: int, seen: int | None, limits: Callable[[], Limits]
 ) -> HeadReport:
     """Score the patterns of custom attention, whose heads cannot be ablated."""
     heads = score_heads(model, task, probe, head_weights(model, probe.ids), seed)
-    heads = with_limits(heads, null_limits(model, task) if limits is None else limits, None)
+    heads = with_limits(heads, limits(), None)
     ids, targets = (ids.to(model.pos.device).unsqueeze(0) for ids in (probe.batch.inputs, probe.batch.targets))
     with eval_mode(model):
         loss, _, count = sums(model(ids[0]).unsqueeze(0), targets)

@@ -15,7 +15,8 @@ from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import cpu_kind
 from mhsa_cli.core.heads.own_scores import Null, OwnScore, own_nulls
-from mhsa_cli.core.heads.random_baseline import Limits, null_limits
+from mhsa_cli.core.heads.random_baseline import Limits
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.sweep_report import reached
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.lockstep import Group
@@ -31,6 +32,7 @@ from mhsa_cli.jobs.sweep.plan import Trial
 from mhsa_cli.jobs.sweep.report import trial_entry
 from mhsa_cli.jobs.train import RESUMED, machine, prepare_device, saved_step, write_results
 from mhsa_cli.jobs.trained_run import measure_model
+from mhsa_cli.jobs.untrained_limits import untrained_limits
 from mhsa_cli.records.sweep import Cause, ChunkProgress
 from mhsa_cli.records.training import EndRecord, FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.runs.checkpoints import prune
@@ -233,17 +235,24 @@ class _ChunkTraining:
         """Measure the heads of a trial that has ended, and write its results."""
         group, trial, journal = self.group, self.chunk.trials[number], self.journals[number]
         model, last = group.model(number), group.last_eval[number]
-        limits, nulls = self._untrained
-        maps = measure_model(trial.config, group.task, model, group.step, limits)
-        maps = with_own_scores(maps, trial.config, group.task, model, group.scores, nulls)
+        maps = measure_model(trial.config, group.task, model, group.step, lambda: self._limits)
+        maps = with_own_scores(maps, trial.config, group.task, model, group.scores, self._nulls)
         more["sweep"] = trial_entry(trial, journal.metrics, journal.snapshots, maps, self.chunk.goal)
         write_results(self.runs[number], trial.config, group.task, model, maps, last, seconds, "finished", **more)
 
     @cached_property
-    def _untrained(self) -> tuple[Limits, dict[str, Null]]:
-        """What untrained heads reach, the same for all trials of a shape."""
-        model = self.group.model(next(iter([*self.group.ended, *self.group.runs])))
-        return null_limits(model, self.group.task), own_nulls(model, self.group.task, self.group.scores)
+    def _limits(self) -> Limits:
+        """What untrained heads reach, the same for all trials."""
+        return untrained_limits(self.chunk.trials[0].config, self.group.task, self._any_model)
+
+    @cached_property
+    def _nulls(self) -> dict[str, Null]:
+        """What untrained heads reach in the user's own scores, the same for all trials."""
+        return own_nulls(self._any_model, self.group.task, self.group.scores)
+
+    @property
+    def _any_model(self) -> TransformerLM:
+        return self.group.model(next(iter([*self.group.ended, *self.group.runs])))
 
 
 class _Losses:

@@ -112,7 +112,7 @@ def _measure(config: Config, size: int, seconds: float) -> _Cost:
     limits = null_limits(model, task)
     middle = time.perf_counter()
     train, total = config.train, config.total_steps
-    measure_model(config, task, model, total, limits)
+    measure_model(config, task, model, total, lambda: limits)
     seen_in_training(TrainBatches.of(task, train), total, train.eval_sequences)
     rows_sha256(task, train.seed, train.eval_sequences)
     end = time.perf_counter()
