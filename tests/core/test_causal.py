@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.heads import causal
+from mhsa_cli.core.heads.capture import attend
 from mhsa_cli.core.heads.causal import ABLATIONS, REPLACED, Ablator, ratio
-from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.model.transformer import Block, TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
 from tests.core.forms import EVERY, Form, tokens
 from tests.core.forms import B as ROWS
@@ -203,6 +204,23 @@ def test_some_heads_together_are_those_and_no_others() -> None:
     assert singles is not None
     for effect, address in zip(singles, ablator.heads, strict=True):
         assert effect.delta == pytest.approx(ablator.joint("zero", [address]).delta, abs=1e-6)
+
+
+def test_variants_of_one_mask_below_share_the_layers_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All coalitions of three layers of two heads: 4 inputs to the second layer and 16 to the third, not 64 to each."""
+    ablator, masks = Ablator(small(n_layers=3, n_heads=2), uneven()), torch.tensor([*product([False, True], repeat=6)])
+    alone = torch.cat([ablator.ablated_rows("uniform", mask.unsqueeze(0)) for mask in masks])
+    inputs: list[int] = []
+
+    def counted(block: Block, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
+        inputs.append(len(x))
+        return attend(block, x, pos)
+
+    monkeypatch.setattr(causal, "attend", counted)
+    shuffled = torch.randperm(64, generator=torch.Generator().manual_seed(3))
+    found = ablator.ablated_rows("uniform", masks[shuffled])
+    assert inputs == [4, 16] and torch.allclose(found, alone[shuffled], rtol=1e-6)
+    assert len({round(float(rows.sum()), 6) for rows in found}) > 50, "the heads change nothing: the test shows nothing"
 
 
 def test_variants_run_in_pieces_are_those_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

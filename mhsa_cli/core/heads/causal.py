@@ -103,26 +103,31 @@ class Ablator:
         B, T = self.inputs.shape
         n_heads, size = len(self.heads), self.model.lm_head.weight.size(0)
         at_once = max(1, CHUNK // (B * T * max(T * n_heads, size)))
-        return torch.cat([self.row_losses(self.logits(kind, part)) for part in masks.split(at_once)])
+        order = sorted(range(len(masks)), key=masks.tolist().__getitem__)  # with those of one first layer side by side
+        found = torch.cat([self.row_losses(self.logits(kind, part)) for part in masks[order].split(at_once)])
+        rows = torch.empty_like(found)
+        rows[order] = found
+        return rows
 
     @torch.no_grad()
     def logits(self, kind: str, masks: Tensor) -> Tensor:
         """Run the variants `masks` (S, n) together: logits of the scored tokens (S, N, V)."""
         blocks, attention = self.model.blocks, self.model.attention
-        by_layer = masks.to(self.inputs.device).split([attn.n_heads for attn in attention], dim=1)
+        by_layer = by_prefix(masks, [attn.n_heads for attn in attention])
         with eval_mode(self.model):
-            x = self.model.embed(self.inputs, self.pos)  # (B, T, D), and (S, B, T, D) from the first block on
+            x = self.model.embed(self.inputs, self.pos)  # (B, T, D), and (U, B, T, D) from the first block on
             for layer, (block, attn) in enumerate(zip(blocks, attention, strict=True)):
+                ablated, below = (t.to(x.device) for t in by_layer[layer])
+                last = layer + 1 == len(blocks)  # what follows it is per token
                 if layer == 0:
-                    y = self.first_layer(kind, by_layer[0])
+                    y = self.first_layer(kind, ablated)
+                    x, y = (x[..., self.scored, :], y[..., self.scored, :]) if last else (x, y)
                 else:
                     A, v = attend(block, x, self.pos)
-                    ablated = by_layer[layer][:, None, :, None, None]
-                    z = torch.where(ablated, REPLACED[kind](self, layer, v), A.to(v.dtype) @ v)
-                    y = attn.out_proj(merge_heads(z))
-                last = layer + 1 == len(blocks)
-                if last:  # what follows is per token
-                    x, y = x[..., self.scored, :], y[..., self.scored, :]
+                    z, other = (merge_heads(t) for t in (A.to(v.dtype) @ v, REPLACED[kind](self, layer, v)))
+                    x, z, other = (t[..., self.scored, :] if last else t for t in (x, z, other))
+                    ablated = ablated.repeat_interleave(attn.d_head, 1).view(len(ablated), *[1] * (z.dim() - 2), -1)
+                    x, y = x[below], attn.out_proj(torch.where(ablated, other[below], z[below]))
                 x = block.after_attention(x, y, whole=not last)
             return self.model.lm_head(self.model.final_norm(x))
 
@@ -155,6 +160,23 @@ class Ablator:
     def joint(self, kind: str, heads: Sequence[Head] | None = None) -> Effect:
         """Ablate several heads at once, by default all."""
         return self.effects(self.ablated_rows(kind, self.masks([self.heads if heads is None else heads])))[0]
+
+
+def by_prefix(masks: Tensor, sizes: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+    """Split variants (S, n) by layer; those with the same mask up to a layer have the same output there, computed once.
+
+    By layer: the masks (U, H) of the U that differ up to there, and the place of the input of each among the outputs of
+    the layer below (U,). The last layer has all S in their order.
+    """
+    found, below, end = [], torch.zeros(len(masks), dtype=torch.int64), 0
+    for size in sizes[:-1]:
+        end += size
+        prefixes, place = masks[:, :end].unique(dim=0, return_inverse=True)
+        found.append(
+            (prefixes[:, end - size :], torch.empty(len(prefixes), dtype=torch.int64).scatter_(0, place, below))
+        )
+        below = place
+    return [*found, (masks[:, end:], below)]
 
 
 # An ablated head's output z_h, from the layer and its values V (..., B, H, T, d): a tensor of that shape.
