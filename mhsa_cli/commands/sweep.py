@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import asdict
 from enum import StrEnum
@@ -84,6 +85,8 @@ def sweep(
     if task and resume is None:
         raise UsageError("--task needs --resume", "in a new sweep: task.name=FILE.py:NAME")
     options = EngineOptions(engine.value, jobs, address)
+    if options.processes > 1:  # NumPy's threads, of no use here, would keep this process from being forked
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if resume is not None:
         if any((overrides, settings, config, name, goal, seeds, skip_invalid, dry_run)):
             excluded = "settings, --config, --seeds, --name, --goal, --skip-invalid and --dry-run"

@@ -34,6 +34,11 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def is_on_cpu(name: str) -> bool:
+    """Return whether a device is the CPU, without asking for others: a process that did cannot be forked."""
+    return name == "cpu" or (name == "auto" and torch.version.cuda is None and torch.version.hip is None)
+
+
 def self_check(device: torch.device) -> None:
     """Compare fused with materialised attention on `device`, with the strides of training.
 

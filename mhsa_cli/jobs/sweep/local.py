@@ -6,17 +6,19 @@ import contextlib
 import os
 import queue
 import signal
+import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Literal, Protocol
 
-from mhsa_cli.core.devices import free_cached_memory, is_out_of_memory
+from mhsa_cli.config.schema import TrainConfig
+from mhsa_cli.core.devices import free_cached_memory, is_on_cpu, is_out_of_memory
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.plain_main import plain_main
 from mhsa_cli.jobs.signals import NAMES, signal_name
@@ -24,8 +26,10 @@ from mhsa_cli.jobs.sweep.capacity import free_memory
 from mhsa_cli.jobs.sweep.chunk import Chunk, Send, train_chunk
 from mhsa_cli.records.sweep import Cause, ChunkProgress
 from mhsa_cli.runs.disk import refusal
+from mhsa_cli.runs.sweep_dir import SweepDir
 
 WAIT_SECONDS = 0.2
+THREADS = Path("/proc/self/task")  # those of this process on Linux, of libraries too
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +108,37 @@ class InProcessEngine:
 
 @dataclass(slots=True)
 class _Worker:
-    process: SpawnProcess
+    process: BaseProcess
     pipe: Connection
     chunk: Chunk | None = None
 
 
-class ProcessEngine:
-    """Trains in up to `slots` new Python processes; one that dies is replaced if there is more to do."""
+def can_fork(trainings: Iterable[TrainConfig]) -> bool:
+    """Whether a copy of this process can train as a new one does: on Linux, while no library has started a thread."""
+    if sys.platform != "linux" or not all(train.threads == 1 and is_on_cpu(train.device) for train in trainings):
+        return False
+    try:
+        return len([*THREADS.iterdir()]) == 1
+    except OSError:
+        return False
 
-    def __init__(self, path: Path, slots: int, stop: Callable[[], bool], send: Send) -> None:
-        self.slots, self._path, self._stop, self._send = slots, path, stop, send
+
+class ProcessEngine:
+    """Trains in up to `slots` other processes; one that dies is replaced if there is more to do.
+
+    With `fork` the first ones are copies of this process, made at once, before the display has threads: they have
+    loaded torch. All others are new Python processes.
+    """
+
+    def __init__(self, sweep: SweepDir, slots: int, stop: Callable[[], bool], send: Send, fork: bool = False) -> None:
+        self.slots, self._sweep, self._stop, self._send = slots, sweep, stop, send
         self._workers: list[_Worker] = []
         free = free_memory()
         self.memory = None if free is None else free // slots
         self._stopped = False
+        with contextlib.suppress(OSError):  # no memory for a copy: `start` says it
+            for _ in range(slots if fork else 0):
+                self._add("fork")
 
     def start(self, chunk: Chunk) -> None:
         for worker in self._workers:
@@ -126,15 +147,27 @@ class ProcessEngine:
                     worker.pipe.send(chunk)
                     worker.chunk = chunk
                     return
-        context = get_context("spawn")
-        pipe, other = context.Pipe()
-        process = context.Process(target=_serve, args=(other, self._path), daemon=True)
-        with plain_main():
-            process.start()
-        other.close()  # so that its death shows as the end of what can be read
-        self._workers.append(_Worker(process, pipe, chunk))
+        worker = self._add("spawn")
+        worker.chunk = chunk
         with contextlib.suppress(OSError):  # it died already: `wait` will see it
-            pipe.send(chunk)
+            worker.pipe.send(chunk)
+
+    def _add(self, method: Literal["fork", "spawn"]) -> _Worker:
+        """Start a process that waits for chunks."""
+        pipe, other = Pipe()
+        if method == "fork":
+            ours = [pipe, *(worker.pipe for worker in self._workers)]
+            process: BaseProcess = get_context("fork").Process(
+                target=_serve_copy, args=(other, self._sweep, ours), daemon=True
+            )
+            process.start()
+        else:
+            process = get_context("spawn").Process(target=_serve, args=(other, self._sweep.path), daemon=True)
+            with plain_main():
+                process.start()
+        other.close()  # so that its death shows as the end of what can be read
+        self._workers.append(_Worker(process, pipe))
+        return self._workers[-1]
 
     def wait(self) -> EndedChunks:
         busy = {worker.pipe: worker for worker in self._workers if worker.chunk is not None}
@@ -178,6 +211,14 @@ def _exit_fault(code: int | None) -> Fault:
     if name == "SIGKILL":
         return Fault("killed", "its process was ended by SIGKILL, as by a system out of memory")
     return Fault("crashed", f"its process was ended by {name}")
+
+
+def _serve_copy(pipe: Connection, sweep: SweepDir, ours: Sequence[Connection]) -> None:
+    """Run a copy of the process that owns the sweep, without what only the owner may hold."""
+    for end in ours:  # or no copy would see the end of its owner
+        end.close()
+    sweep.close()  # the lock stays with the owner
+    _serve(pipe, sweep.path)
 
 
 def _serve(pipe: Connection, path: Path) -> None:

@@ -14,7 +14,7 @@ from mhsa_cli.jobs.own_source import own_source
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.capacity import stack_size
 from mhsa_cli.jobs.sweep.chunk import Chunk, Send, give_up
-from mhsa_cli.jobs.sweep.local import Engine, Fault, InProcessEngine, ProcessEngine
+from mhsa_cli.jobs.sweep.local import Engine, Fault, InProcessEngine, ProcessEngine, can_fork
 from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, name_trials
 from mhsa_cli.jobs.sweep.ray import RayEngine
 from mhsa_cli.records.sweep import ChunkPlan, ChunkProgress
@@ -98,7 +98,7 @@ def train_missing(
     steps = {trial.name: max(sweep.steps(trial.name), default=0) for trial in missing}
     started = sum(step > 0 for step in steps.values())
     # The engine sends messages to the view, which is made later, from the chunks.
-    engine = _engine(sweep, options, len(missing), stop, lambda message: view.receive(message))
+    engine = _engine(sweep, options, missing, stop, lambda message: view.receive(message))
     chunks = _chunks(missing, plan, engine, steps, blocks, scores)
     left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
     cells = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
@@ -112,11 +112,15 @@ def train_missing(
     return scheduler.faults
 
 
-def _engine(sweep: SweepDir, options: EngineOptions, most: int, stop: Callable[[], bool], send: Send) -> Engine:
+def _engine(
+    sweep: SweepDir, options: EngineOptions, missing: Sequence[Trial], stop: Callable[[], bool], send: Send
+) -> Engine:
     if options.engine == "ray":
-        return RayEngine(sweep, options.address, options.jobs and min(options.jobs, most), stop, send)
-    slots = min(options.processes, most)
-    return InProcessEngine(sweep.path, stop, send) if slots == 1 else ProcessEngine(sweep.path, slots, stop, send)
+        return RayEngine(sweep, options.address, options.jobs and min(options.jobs, len(missing)), stop, send)
+    slots = min(options.processes, len(missing))
+    if slots == 1:
+        return InProcessEngine(sweep.path, stop, send)
+    return ProcessEngine(sweep, slots, stop, send, fork=can_fork(trial.config.train for trial in missing))
 
 
 class Scheduler:
