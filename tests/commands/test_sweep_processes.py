@@ -21,7 +21,7 @@ from tests.commands.shell import alive, digests, mhsa
 from tests.environment import plain
 
 SIZES = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "batch_size=5", "eval_sequences=9"]
-LONG = [*SIZES, "epochs=40", "steps_per_epoch=20", "n_heads=1,2", "--seeds", "3", "--name", "s"]
+LONG = [*SIZES, "epochs=2", "steps_per_epoch=300", "n_heads=1,2", "--seeds", "3", "--name", "s"]
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
 
@@ -44,11 +44,12 @@ def begun() -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     return owner, workers
 
 
-@pytest.fixture
-def whole() -> dict[str, object]:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """What one process alone makes of it."""
-    assert mhsa("sweep", *LONG, "--runs", "alone").code == 0
-    return digests(Path("alone/s"))
+    root = tmp_path_factory.mktemp("alone")
+    assert mhsa("sweep", *LONG, "--runs", root).code == 0
+    return digests(root / "s")
 
 
 @on_linux
