@@ -182,12 +182,21 @@ class TrainBatches:
         return cls(task, train.seed, train.batch_size, train.sequential)
 
     def __getitem__(self, step: int) -> Batch:
-        index, offset = divmod(step - 1, self.steps_per_block)
+        index, rows = self.place(step)
         if self._block is None or index != self._index:
-            self._block = self._draw(index)
-            self._index = index
-        rows = slice(offset * self.batch_size, (offset + 1) * self.batch_size)
+            self._block = self.block(index)
         return Batch(self._block.inputs[rows], self._block.targets[rows])
+
+    def place(self, step: int) -> tuple[int, slice]:
+        """Return the index of a step's block, and its rows there."""
+        index, offset = divmod(step - 1, self.steps_per_block)
+        return index, slice(offset * self.batch_size, (offset + 1) * self.batch_size)
+
+    def block(self, index: int) -> Batch:
+        """Draw the rows of a block, which are not kept."""
+        block, self._block = self._draw(index), None
+        self._index = index
+        return block
 
     def _draw(self, index: int) -> Batch:
         """Draw the steps of a block."""

@@ -14,7 +14,7 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads.own_scores import OwnScore
 from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM, build
-from mhsa_cli.core.tasks import Task, TrainBatches, fixed_batch
+from mhsa_cli.core.tasks import Batch, Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.core.training.checkpoint import pack, restore
 from mhsa_cli.core.training.early_stop import Waiting, ended_by
@@ -91,9 +91,9 @@ class Group:
         seeds = [config.train.seed for config in configs]
         self.stack = Stack(models or [build_model(config, task) for config in configs], seeds, train, device)
         self.batches = [TrainBatches.of(task, config.train) for config in configs]
-        rows = [fixed_batch(task, seed, "eval", train.eval_sequences) for seed in seeds]
-        self.eval_inputs = self._stacked([batch.inputs for batch in rows])
-        self.eval_targets = self._stacked([batch.targets for batch in rows])
+        self._block: tuple[int, Batch] | None = None  # its index, and the rows of all runs in the stack
+        rows = _stacked([fixed_batch(task, seed, "eval", train.eval_sequences) for seed in seeds])
+        self.eval_inputs, self.eval_targets = self._on_device(rows.inputs), self._on_device(rows.targets)
         self.epoch_loss_sums, self.waiting = [0.0] * len(configs), [Waiting()] * len(configs)
         self.ended: dict[int, tuple[EndRecord, TransformerLM]] = {}
         if resume is not None:
@@ -130,8 +130,16 @@ class Group:
         """Copy a run's current model, or that with which it ended, in eval mode."""
         return self.ended[run][1] if run in self.ended else unstack(self.stack.model, self.runs.index(run))
 
-    def _stacked(self, rows: Sequence[Tensor]) -> Tensor:
-        return torch.stack(list(rows)).to(self.device, non_blocking=True)  # (M, B, T)
+    def _on_device(self, rows: Tensor) -> Tensor:
+        return rows.to(self.device, non_blocking=True)
+
+    def _batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Return the ids and targets of a step, (M, B, T); the runs' blocks are stacked once."""
+        index, rows = self.batches[0].place(step)
+        if self._block is None or self._block[0] != index:
+            self._block = index, _stacked([self.batches[run].block(index) for run in self.runs])
+        inputs, targets = (self._on_device(part[:, rows]) for part in self._block[1])
+        return inputs, targets
 
     def evaluate(self) -> list[EvalRecord]:
         """Evaluate every run on its fixed evaluation rows: one record per slot."""
@@ -168,10 +176,8 @@ class Group:
         pending: list[tuple[int, Tensor, Tensor]] = []
         while self.step < self.total and self.runs:
             step, began = self.step + 1, self.clock()
-            batches = [self.batches[run][step] for run in self.runs]
-            inputs, targets = self._stacked([b.inputs for b in batches]), self._stacked([b.targets for b in batches])
             try:
-                self.stack.step(inputs, targets, learning_rate(self.train, step), checked=True)
+                self.stack.step(*self._batch(step), learning_rate(self.train, step), checked=True)
                 self.seconds += self.clock() - began
             except NonFiniteError:
                 yield from self._read(pending)
@@ -264,6 +270,9 @@ class Group:
             return
         self.stack = self.stack.keep(slots)
         self.eval_inputs, self.eval_targets = self.eval_inputs[slots], self.eval_targets[slots]
+        if self._block is not None:
+            index, rows = self._block
+            self._block = index, Batch(rows.inputs[slots], rows.targets[slots])
         if self.snapshots is not None:
             self.snapshots = Snapshots(self.stack, self.task, self.scores)
 
@@ -289,6 +298,12 @@ class Group:
                 self.epoch_loss_sums[run] += loss
                 if logged:
                     yield run, StepRecord(step, loss, accuracy, learning_rate(self.train, step))
+
+
+def _stacked(batches: Sequence[Batch]) -> Batch:
+    """Stack the rows of several runs: ids and targets (M, B, T)."""
+    inputs, targets = (torch.stack(each) for each in zip(*batches, strict=True))
+    return Batch(inputs, targets)
 
 
 def records_of(group: Group) -> Iterator[Record]:
