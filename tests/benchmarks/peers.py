@@ -16,9 +16,7 @@ os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_paralleli
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import argparse
-import datetime
 import importlib
-import platform
 import sys
 import warnings
 from pathlib import Path
@@ -27,11 +25,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from others.page import heading, on_one_core, quartiles, row
 from others.stacks import MANY, Many, compare_many
 from others.turns import Result, Work, compare
-
-from mhsa_cli.config.threads import cores
-from mhsa_cli.core.devices import cpu_name
 
 BLOCK = ["model.d_mlp=128", "model.residual=true", "model.norm=layernorm", "model.positions=learned"]
 BLOCK += ["train.lr=1e-3"]
@@ -50,6 +46,7 @@ ROWS: list[tuple[str, str, list[str], int, int]] = [
     ("Hugging Face GPT-2, Trainer", "hugging_face.HuggingFace", BLOCK, 20, 24),
     ("x-transformers", "x_transformers_gpt.XTransformers", [*BLOCK, "model.bias=false"], 20, 24),
 ]
+PACKAGES = ("torch", "jax", "jaxlib", "equinox", "lightning", "transformers", "accelerate", "x-transformers")
 SIZES = (16, 64)
 RATIOS = ["CPU time, ours over theirs", "wall time"]
 HEADINGS = ["work", "peer", "CPU ms a step, ours / theirs", *RATIOS, "parameters"]
@@ -76,36 +73,17 @@ def load(place: str) -> type:
     return found
 
 
-def heading(titles: list[str]) -> str:
-    """Write a table's first two lines."""
-    return f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}"
-
-
-def quartiles(values: tuple[float, float, float]) -> str:
-    """Write a median ratio with its quartiles."""
-    return f"{values[1]:.2f} ({values[0]:.2f}–{values[2]:.2f})"
-
-
 def line(result: Result) -> str:
     """Write a row of the table."""
     parameters = " / ".join(f"{n:,}" for n in dict.fromkeys(result.parameters))
     losses = [f"{pair[0]:.5f} / {pair[1]:.5f}" for pair in (result.first, result.last)]
     times = f"{result.ms[0]:.2f} / {result.ms[1]:.2f}"
-    ratios = f"**{quartiles(result.cpu)}** | {quartiles(result.wall)}"
-    return f"| {result.work} | {result.other} | {times} | {ratios} | {parameters} | {losses[0]} | {losses[1]} |"
+    return row([result.work, result.other, times, *ratios(result), parameters, *losses])
 
 
-def versions() -> str:
-    """Name the versions of all that is compared and installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = []
-    for package in ("torch", "jax", "jaxlib", "equinox", "lightning", "transformers", "accelerate", "x-transformers"):
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            found.append(f"{package} not installed")
-    return ", ".join(found)
+def ratios(result: Result | Many) -> list[str]:
+    """Write the ratios of CPU and of wall time."""
+    return [f"**{quartiles(result.cpu)}**", quartiles(result.wall)]
 
 
 def main() -> None:
@@ -113,12 +91,9 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART")
-    parts, available = parser.parse_args().parts, cores()
+    parts = parser.parse_args().parts
     torch.set_num_threads(1)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    print(f"{datetime.date.today()}, {cpu_name()}, {available} cores, of which one is used; ", end="")
-    print(f"Python {platform.python_version()}, {versions()}\n")
+    print(on_one_core(PACKAGES))
     print(heading(HEADINGS))
     skipped, busiest = [], 0.0
     for name, place, work in works():
@@ -152,8 +127,7 @@ def many_line(title: str, result: Many) -> str:
     """Write a row of the second table."""
     seconds = f"{result.seconds[0]:.1f} / {result.seconds[1]:.1f}"
     losses = f"{result.losses[0]:.4f} / {result.losses[1]:.4f}"
-    ratios = f"**{quartiles(result.cpu)}** | {quartiles(result.wall)}"
-    return f"| {title} | JAX, vmap in lax.scan, compiling | {seconds} | {ratios} | {losses} |"
+    return row([title, "JAX, vmap in lax.scan, compiling", seconds, *ratios(result), losses])
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ SCHEDULE = ["train.schedule=cosine", "train.warmup_steps=3", "train.grad_clip=0.
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # which the scripts set
+        monkeypatch.setenv(name, "1")
     yield importlib.import_module
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("others", "lesson_loop")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("others", "lesson_loop", "forms")]:
         del sys.modules[name]
 
 
@@ -37,3 +39,16 @@ def test_losses_are_the_same(load: Any, place: str, settings: list[str]) -> None
     assert result.parameters[0] == result.parameters[1]
     assert result.first[1] == pytest.approx(result.first[0], abs=1e-5)
     assert result.last[1] == pytest.approx(result.last[0], abs=2e-4) and result.last[0] < result.first[0]
+
+
+def test_a_form_of_the_lesson_loop_is_our_form(load: Any) -> None:
+    """Of every row, with dropout left out, which each side draws for itself."""
+    forms, turns, form = load("forms"), load("others.turns"), load("others.form")
+    for name in forms.FORMS:
+        settings = dict(text.split("=", 1) for text in forms.settings(name, 13)) | {"model.dropout": "0.0"}
+        work = turns.Work(name, [f"{key}={value}" for key, value in settings.items()], 2, 3)
+        result = turns.compare(work, name, form.Form)
+        near = 1e-2 if name == "bfloat16" else 1e-5
+        assert result.parameters[0] == result.parameters[1], name
+        assert result.first[1] == pytest.approx(result.first[0], abs=near), name
+        assert result.last[1] == pytest.approx(result.last[0], abs=20 * near), name

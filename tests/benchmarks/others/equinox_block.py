@@ -7,7 +7,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from others.jax_block import arrays, ids, make_step, positions, start
+from others.jax_block import arrays, ids
+from others.jax_model import make_step, positions, start
 from others.turns import Batches, Pause
 from torch import Tensor
 
