@@ -1,6 +1,6 @@
 """Print what whole trainings cost, from the start of the process to its end: ours, the lesson's loop and JAX.
 
-python tests/benchmarks/processes.py [STEPS ...]   a Markdown page; STEPS: of 0 (the import alone), 1, 360, 3000, 30000
+python tests/benchmarks/processes.py [STEPS ...]  a Markdown page; STEPS: by default 0 (the import), 1, 360, 3000, 30000
 
 CPU seconds, one thread, medians of processes in turns. Ours evaluates, saves, and measures its heads, the others only
 train. JAX compiles in every process.
@@ -42,13 +42,14 @@ def commands(steps: int, batch_size: int) -> dict[str, list[str]]:
 def measure(steps: int, batch_size: int) -> list[float | None]:
     """Give the median CPU seconds of each process; None where JAX is not installed."""
     spent: dict[str, list[float]] = {name: [] for name in NAMES}
-    for turn in range(ROUNDS[steps] + (ROUNDS[steps] > 1)):
+    rounds = ROUNDS.get(steps, 1)
+    for turn in range(rounds + (rounds > 1)):
         for name, command in commands(steps, batch_size).items():
             if "JAX" in name and find_spec("jax") is None:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 seconds = cpu_of([sys.executable, *command], folder)
-            if turn or ROUNDS[steps] == 1:  # the first one warms the disk's cache
+            if turn or rounds == 1:  # the first one warms the disk's cache
                 spent[name].append(seconds)
     return [statistics.median(found) if found else None for found in spent.values()]
 
@@ -56,12 +57,12 @@ def measure(steps: int, batch_size: int) -> list[float | None]:
 def main() -> None:
     """Print the page, row by row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("steps", nargs="*", type=int, metavar="STEPS", choices=ROUNDS, default=list(ROUNDS))
+    parser.add_argument("steps", nargs="*", type=int, metavar="STEPS")
     parser.add_argument("--batch-size", type=int, default=16)
     given = parser.parse_args()
     print(on_one_core(["torch", "jax", "jaxlib"]))
     print(heading([f"steps, B={given.batch_size}", *(f"{name}, CPU s" for name in NAMES)]))
-    for steps in given.steps:
+    for steps in given.steps or ROUNDS:
         cells = ["" if seconds is None else f"{seconds:.2f}" for seconds in measure(steps, given.batch_size)]
         print(row(["import" if steps == 0 else f"{steps:,}", *cells]), flush=True)
 
