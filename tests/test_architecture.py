@@ -258,7 +258,8 @@ def test_what_needs_no_torch_does_not_load_it(tmp_path: Path) -> None:
 TRAINING = """
 import sys
 from mhsa_cli.__main__ import main
-ROADS = (["seq_len=5", "dropout=0.1"], ["seq_len=5"], ["seq_len=31"])  # autograd; by hand; the fused kernel
+# By autograd, a whole encoder-decoder too; by hand; with the fused kernel.
+ROADS = (["seq_len=5", "dtype=bfloat16"], ["task.name=copy", "encoder_layers=1"], ["seq_len=5"], ["seq_len=31"])
 for command, *more in (*(["train", *road] for road in ROADS), ["sweep", "--seeds", "2", *ROADS[0]]):
     sys.argv = ["mhsa", command, *more, "d_model=12", "n_heads=3", "d_mlp=7", "norm=layernorm", "grad_clip=1"]
     sys.argv += ["epochs=2", "steps_per_epoch=4", "batch_size=6", "eval_sequences=9"]

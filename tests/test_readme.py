@@ -14,10 +14,11 @@ from mhsa_cli.config import custom_attention
 from mhsa_cli.config.fields import options
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import ModelConfig
-from mhsa_cli.core.model.attention import KINDS
+from mhsa_cli.core.model.attention import KINDS, LONG
 from mhsa_cli.core.model.positions import POSITIONS
 from mhsa_cli.core.model.transformer import NORMS
 from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.training.analytic.gradient import SHORT
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack
 from tests.readme import missing
@@ -47,11 +48,15 @@ def has_written_gradient(*settings: str) -> bool:
 
 
 @pytest.mark.parametrize("key", ["positions", "attention", "norm", "mlp", "n_kv_heads", "window", "causal"])
-def test_the_gradients_by_hand_are_those_that_the_readme_names(key: str) -> None:
+def test_every_value_of_the_table_has_a_gradient_by_hand(key: str) -> None:
     values = {"n_kv_heads": ["1", "2", "4"], "window": ["1", "3", "null"]}.get(key) or row(key)
     assert all(has_written_gradient(f"model.{key}={value}") for value in values)
+
+
+def test_the_readme_names_what_has_no_gradient_by_hand() -> None:
     assert not has_written_gradient("train.dtype=bfloat16")
     assert not has_written_gradient("task.name=copy", "model.encoder_layers=1")
+    assert f"rows have more than {SHORT} tokens; rows of {LONG} tokens" in README
 
 
 def test_the_configs_options_are_the_tables_of_the_code() -> None:

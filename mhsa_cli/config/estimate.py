@@ -80,7 +80,7 @@ def estimate(task: Any, model: Any, train: Any) -> Estimate:
 def step_flop(task: Any, model: Any, train: Any) -> float:
     """Estimate the floating-point operations of a training step: the forward pass, and twice as many backward.
 
-    Counted are the products with weights, two for each number, and those of queries, keys and values.
+    Counted are two for each weight and token, and the products of queries and keys and of weights and values.
     """
     vocab_size = getattr(task, "vocab_size", None) or 256
     shapes = parameter_shapes(model, vocab_size, task.seq_len)

@@ -358,13 +358,18 @@ class Config(Section):
 
     @field_validator("train")
     @classmethod
-    def _suits_the_rest(cls, value: TrainConfig, info: ValidationInfo) -> TrainConfig:
+    def _fits_in_memory(cls, value: TrainConfig, info: ValidationInfo) -> TrainConfig:
         if "task" in info.data and "model" in info.data:
             problem = estimate.estimate(info.data["task"], info.data["model"], value).problem()
             if problem is not None:
                 raise rule("memory", *problem)
-            value = with_threads(info.data["task"], info.data["model"], value)
         return value
+
+    @field_validator("train")
+    @classmethod
+    def _chooses_threads(cls, value: TrainConfig, info: ValidationInfo) -> TrainConfig:
+        known = "task" in info.data and "model" in info.data
+        return with_threads(info.data["task"], info.data["model"], value) if known else value
 
     @property
     def total_steps(self) -> int:

@@ -10,22 +10,22 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from mhsa_cli.config.estimate import step_flop
 from mhsa_cli.config.section import Expected, rule
 
-MOST = 1024
+MAX_THREADS = 1024
 AUTO = 0  # stands for `auto` until the task and the model are known
-PAYS = 1e9  # FLOP of a step: in smaller ones threads wait for each other longer than they compute
+MIN_FLOP = 1e9  # FLOP of a step: in smaller ones threads wait for each other longer than they compute
 
-_WORDS = f"a whole number from 1 to {MOST:,}, or auto"
-_FORMS = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST}, {"enum": ["auto"]}]}
+_WORDS = f"a whole number from 1 to {MAX_THREADS:,}, or auto"
+_FORMS = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_THREADS}, {"enum": ["auto"]}]}
 
 
-def _number(value: Any) -> Any:
+def _auto_or_number(value: Any) -> Any:
     if value == AUTO and value is not False:
         raise rule("value", f"found `{value}`, wanted {_WORDS}")
     return AUTO if value == "auto" else value
 
 
 Threads = Annotated[
-    int, BeforeValidator(_number), Field(ge=AUTO, le=MOST), Expected(_WORDS), WithJsonSchema(_FORMS)
+    int, BeforeValidator(_auto_or_number), Field(ge=AUTO, le=MAX_THREADS), Expected(_WORDS), WithJsonSchema(_FORMS)
 ]  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def cores() -> int:
 def best_threads(task: Any, model: Any, train: Any) -> int:
     """Return the number of threads that suits a step of this size on the CPU: a rule, not a timing."""
     on_cpu = train.device in ("auto", "cpu")
-    return cores() if on_cpu and step_flop(task, model, train) >= PAYS else 1
+    return cores() if on_cpu and step_flop(task, model, train) >= MIN_FLOP else 1
 
 
 def with_threads(task: Any, model: Any, train: Any) -> Any:

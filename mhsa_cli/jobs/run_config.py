@@ -222,7 +222,7 @@ def check_same_steps(config: Config, trained_with: Mapping[str, Mapping[str, Any
     if schedule != "constant":
         what = f"its {schedule} schedule was one step behind this one's"
         effect = "changes the learning rates"
-    elif config.train.dtype != "bfloat16" and (
+    elif (
         model.positions in ("rope", "alibi")
         or model.attention != "softmax"
         or (model.window, model.n_kv_heads or model.n_heads, model.dropout) != (None, model.n_heads, 0)

@@ -70,7 +70,7 @@ def tell_threads(config: Config, device: Device) -> None:
     best = best_threads(config.task, config.model, config.train)
     if device.type == "cpu" and best > config.train.threads and "threads" not in config.train.model_fields_set:
         size = f"{step_flop(config.task, config.model, config.train) / 1e9:.1f} GFLOP"
-        tell(f"note: a step is {size}; train.threads={best} is usually faster, and changes the last bits")
+        tell(f"note: a step takes {size}; train.threads={best} is usually faster (results differ in the last bits)")
 
 
 def check_room(config: Config, folder: Path) -> None:

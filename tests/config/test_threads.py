@@ -49,7 +49,7 @@ def test_auto_is_one_thread_for_a_small_step_and_every_core_for_a_large_one() ->
     assert chosen(*LARGE, "device=cuda") == chosen(*LARGE, "device=mps") == 1
     assert load_config(None, LARGE).train.threads == Config().train.threads == 1  # the default is no rule
     config = load_config(None, LARGE)
-    just = config.train.batch_size * threads.PAYS / step_flop(config.task, config.model, config.train)
+    just = config.train.batch_size * threads.MIN_FLOP / step_flop(config.task, config.model, config.train)
     assert chosen(*SIZES, f"batch_size={int(just)}") == 1 and chosen(*SIZES, f"batch_size={int(just) + 1}") == 5
 
 

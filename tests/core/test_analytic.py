@@ -11,6 +11,8 @@ from torch import Tensor
 
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
+from mhsa_cli.core.model.layers import LayerNorm
+from mhsa_cli.core.model.positions import RopePositions
 from mhsa_cli.core.tasks import TrainBatches, build_task
 from mhsa_cli.core.tasks.base import IGNORE
 from mhsa_cli.core.training.analytic import attention, gradient
@@ -186,6 +188,29 @@ def test_any_other_model_is_left_to_autograd(change: str) -> None:
     task = build_task(plain.task)
     assert has_analytic_gradient(build_model(plain, task), plain.train.dtype)
     assert not has_analytic_gradient(build_model(other, task), other.train.dtype)
+
+
+class OwnScheme(RopePositions):
+    """A scheme that the written gradient does not know."""
+
+
+class OwnNorm(LayerNorm):
+    """A norm that it does not know."""
+
+
+def test_parts_that_it_does_not_know_are_left_to_autograd() -> None:
+    settings = config("positions=rope", "norm=layernorm", "d_mlp=20", "residual=true", "n_heads=6")
+    task = build_task(settings.task)
+    for change in range(4):
+        model = build_model(settings, task)
+        assert model.blocks[0].mlp is not None
+        if change == 1:
+            model.positions = OwnScheme(10, 4)
+        elif change == 2:
+            model.blocks[0].mlp_norm = OwnNorm(24)
+        elif change == 3:
+            model.blocks[0].mlp.activation = F.silu
+        assert has_analytic_gradient(model, "float32") == (change == 0)
 
 
 def test_the_tables_gradient_is_the_same_by_the_road_of_a_gpu() -> None:

@@ -44,7 +44,7 @@ POSITIONS = {"one row": torch.arange(T), "a row each": torch.stack([torch.arange
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks and long rows small."""
-    monkeypatch.setattr(blockwise_attention, "ROWS", ROWS)
+    monkeypatch.setattr(blockwise_attention, "QUERIES", ROWS)
     monkeypatch.setattr(attention, "LONG", T)
 
 

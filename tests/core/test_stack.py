@@ -51,6 +51,13 @@ def test_a_stack_of_models_is_bit_for_bit_the_single_runs(settings: tuple[str, .
         assert weights_sha256(unstack(stack.model, slot)) == weights_sha256(single.model(0)), f"slot {slot}"
 
 
+def test_a_model_of_a_stack_has_no_generators_of_the_stack() -> None:
+    config, seeds = rich("model.dropout=0.3"), [3, 1, 8]
+    stack = Stack([build_model(config, build_task(config.task), seed) for seed in seeds], seeds, config.train, CPU)
+    assert any(getattr(module, "generators", None) for module in stack.model.modules())
+    assert not any(getattr(module, "generators", None) for module in unstack(stack.model, 1).modules())
+
+
 VECTORS = [
     ("model.d_mlp=1", "model.dropout=0.0"),
     ("model.d_model=1", "model.n_heads=1", "train.batch_size=1", "model.norm=none", "model.dropout=0.0"),

@@ -24,7 +24,7 @@ PROBE_ROWS, MIN_ROWS = 64, 4  # rows that the answer weight is averaged over; fe
 PROBE_WEIGHTS = 2**26  # attention weights computed for that average
 MAX_CELLS = 1_000_000  # cells of the stored maps; a longer sample is pooled
 BLOCK_CELLS = 2**20  # weights of one block of query rows, few enough for a CPU cache
-ROW_CELLS = 2**14  # of them of one head on one row, where it is added up
+ROW_CELLS = 2**14  # weights of one head on one row that are summed together
 MAX_WEIGHTS = 2**31  # above this some backends compute wrong results
 
 

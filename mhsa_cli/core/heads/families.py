@@ -49,7 +49,7 @@ class Lift(NamedTuple):
         return Numbers(*(None if values is None else int(values[head]) for values in own))
 
     def or_better(self, other: Lift) -> Lift:
-        """Replace the members of those heads that have a larger lift on the `other` members of the family."""
+        """Keep for each head the member with the larger lift, of these and the `other` ones."""
         larger = other.lift > self.lift
         mass, lift, uniform = (torch.where(larger, new, old) for old, new in zip(self[:3], other[:3], strict=True))
         distance, period, token = (

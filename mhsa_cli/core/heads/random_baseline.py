@@ -117,7 +117,7 @@ def _null_probe(model: TransformerLM, task: Task) -> Probe | None:
 
 
 def _stacks(model: TransformerLM, stacked: TransformerLM, at_once: int) -> Iterator[int]:
-    """Draw all untrained models, and make `stacked` a stack of the next ones: yield their number."""
+    """Load the next untrained models into `stacked`, until all were: yield how many."""
     drawings = untrained(model)
     while draws := [[p.detach().clone() for p in one.parameters()] for one in islice(drawings, max(1, at_once))]:
         for parameter, values in zip(stacked.parameters(), zip(*draws, strict=True), strict=True):

@@ -170,7 +170,7 @@ def positionality(weights: Tensor, shuffled: Tensor, probe: Probe) -> Tensor:
 
 
 def of_heads(weights: Tensor, heads: Sequence[int]) -> Tensor:
-    """Select heads, in order, of weights (B, N, T, T): (B, n, T, T), a view if these are all."""
+    """Select heads, in ascending order, of weights (B, N, T, T): (B, n, T, T), a view if these are all."""
     return weights if len(heads) == weights.size(1) else weights[:, list(heads)]
 
 

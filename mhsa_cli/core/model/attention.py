@@ -23,7 +23,7 @@ from mhsa_cli.core.model.positions import Positions
 from mhsa_cli.core.model.projections import NamedProjections
 from mhsa_cli.core.ranges import check_boolean, check_heads, check_mask, check_positions, check_size, check_vectors
 
-LONG = 512  # tokens of a row from which blocks of queries are as fast as the kernels, and need less memory
+LONG = 512  # tokens of a row from which blocks of queries are as fast as the kernels on a CPU, and need less memory
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -310,7 +310,7 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
         """Attend with projected heads, as of `project`: (..., H, T, d), and if wanted the weights."""
         T, past = q.size(-2), 0 if cache is None else cache.length
         dropping = self.training and self.weights_dropout.p > 0
-        free = mask is None and past == 0 and not return_weights and not x.is_meta
+        free = mask is None and past == 0 and not return_weights and q.device.type == "cpu"
         by_blocks = free and self.by_blocks(T, dropping)
         exact = return_weights or (dropping and not by_blocks) or self.kind == "uniform"
         if self.kind == "linear" and cache is not None and (exact or mask is not None):

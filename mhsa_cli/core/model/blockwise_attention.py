@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from mhsa_cli.core.model.layers import Dropout
 from mhsa_cli.core.model.positions import Positions
 
-ROWS = 64  # queries of a block
+QUERIES = 64  # queries of a block
 WEIGHTS = 2**17  # attention weights computed together: they stay in a core's cache
 STEPS = 2**16  # 16 random bits tell whether a weight is dropped
 LOG2_E = 1 / math.log(2)  # scores are in units of ln 2: exp is slower than exp2, on -inf ten times
@@ -42,7 +42,7 @@ def blockwise_attention(
     """
     drop = min(round(dropout.p * STEPS), STEPS - 1) if dropout is not None and dropout.training else 0
     window = None if window is None or window >= q.size(-2) else window
-    generators: Sequence[Generator | None] | None = None if dropout is None else dropout.generators
+    generators: Sequence[Generator | None] | None = dropout.generators if dropout is not None and drop else None
 
     def attend(q: Tensor, k: Tensor, v: Tensor, pos: Tensor, generator: Generator | None) -> Tensor:
         rows = q.shape[:-3]
@@ -62,7 +62,7 @@ def blockwise_attention(
 
 def _seeds(q: Tensor, generator: Generator | None) -> list[int]:
     """Draw a seed for each block of queries."""
-    drawn: list[int] = torch.randint(2**31, (-(-q.size(-2) // ROWS),), generator=generator, device=q.device).tolist()
+    drawn: list[int] = torch.randint(2**31, (-(-q.size(-2) // QUERIES),), generator=generator, device=q.device).tolist()
     return drawn
 
 
@@ -92,17 +92,18 @@ class _Blocks:
         self.dtype = torch.promote_types(q.dtype, torch.float32)  # as `masked_softmax`
         self.pos, self.causal, self.window = pos, causal, window
         self.positions = positions if positions is not None and positions.overrides("bias") else None
-        # What a block of queries does not see of its last keys (ROWS, ROWS - 1 + window); without a window of its own.
-        seen = torch.ones(ROWS, ROWS - 1 + (window or 1), dtype=torch.bool, device=q.device).tril((window or 1) - 1)
+        # What a block of queries does not see of its last keys, (QUERIES, QUERIES - 1 + window); with 1 for no window.
+        keys = window or 1
+        seen = torch.ones(QUERIES, QUERIES - 1 + keys, dtype=torch.bool, device=q.device).tril(keys - 1)
         self.hidden = ~(seen if window is None else seen.triu())
         self.drop, self.seeds = drop, seeds
         self.generator = None if seeds is None else Generator(q.device)
-        self._space: dict[str, Tensor] = {}
+        self._scratch: dict[str, Tensor] = {}
 
     def tiles(self) -> Iterator[_Tile]:
         """Yield the tiles in their order, in which dropout must be drawn."""
-        for block, first in enumerate(range(0, self.T, ROWS)):
-            queries = slice(first, min(first + ROWS, self.T))
+        for block, first in enumerate(range(0, self.T, QUERIES)):
+            queries = slice(first, min(first + QUERIES, self.T))
             start = 0 if self.window is None else max(0, first - self.window + 1)
             keys = slice(start, queries.stop if self.causal else self.T)
             if self.generator is not None and self.seeds is not None:
@@ -110,7 +111,7 @@ class _Blocks:
             bias = None
             if self.positions is not None:
                 bias = self.positions.bias(self.pos[..., queries], self.pos[..., keys])
-            size = self._heads(ROWS * (keys.stop - start))
+            size = self._heads(QUERIES * (keys.stop - start))
             for head in range(0, self.B * self.H, size):
                 part = slice(head, min(head + size, self.B * self.H))
                 yield _Tile(part, queries, keys, None if bias is None else self._bias_of(bias, part))
@@ -130,21 +131,21 @@ class _Blocks:
             return bias[row:end]
         return bias[row, heads.start - row * self.H : heads.stop - row * self.H]
 
-    def space(self, name: str, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+    def scratch(self, name: str, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
         """Return memory of this name, valid up to the next tile."""
         size = math.prod(shape)
-        if name not in self._space or self._space[name].numel() < size:
-            self._space[name] = torch.empty(size, dtype=dtype or self.dtype, device=self.device)
-        return self._space[name][:size].view(shape)
+        if name not in self._scratch or self._scratch[name].numel() < size:
+            self._scratch[name] = torch.empty(size, dtype=dtype or self.dtype, device=self.device)
+        return self._scratch[name][:size].view(shape)
 
     def clear(self) -> None:
         """Give the memory back."""
-        self._space.clear()
+        self._scratch.clear()
 
     def scores(self, q: Tensor, k: Tensor, tile: _Tile) -> Tensor:
         """Compute a tile's scores (heads, Tq, Tk), -inf on unseen keys, from q, already scaled, and k (B * H, d, T)."""
         q, k = q[tile.heads, :, tile.queries], k[tile.heads, :, tile.keys]
-        scores = torch.bmm(q.mT, k, out=self.space("scores", (len(q), q.size(-1), k.size(-1))))
+        scores = torch.bmm(q.mT, k, out=self.scratch("scores", (len(q), q.size(-1), k.size(-1))))
         if tile.bias is not None:
             scores.view(tile.bias.shape).add_(tile.bias, alpha=LOG2_E)
         if self.causal:
@@ -158,10 +159,10 @@ class _Blocks:
         # MPS draws no 64-bit numbers, which are the fastest by far on a CPU.
         dtype = torch.int32 if self.device.type == "mps" else torch.int64
         limits, each = torch.iinfo(dtype), dtype.itemsize // 2
-        bits = self.space("bits", (-(-n // each),), dtype)
+        bits = self.scratch("bits", (-(-n // each),), dtype)
         bits.random_(limits.min, limits.max, generator=self.generator)
         draws = bits.view(torch.int16)[:n].view(shape)
-        return torch.ge(draws, self.drop - STEPS // 2, out=self.space("kept", shape))
+        return torch.ge(draws, self.drop - STEPS // 2, out=self.scratch("kept", shape))
 
 
 class _Attend(torch.autograd.Function):
@@ -172,37 +173,37 @@ class _Attend(torch.autograd.Function):
         ctx.blocks, ctx.shape, ctx.dtype = blocks, (blocks.B, blocks.H), q.dtype
         q, k, v = (_by_head(t, blocks.dtype) for t in (q, k, v))
         q *= LOG2_E / math.sqrt(q.size(1))
-        out, sums = torch.empty_like(v), v.new_empty(*v.shape[::2], 1)
+        out, log_sums = torch.empty_like(v), v.new_empty(*v.shape[::2], 1)
         with torch.autocast(q.device.type, enabled=False):
             for tile in blocks.tiles():
                 heads, queries, keys, _ = tile
                 weights = blocks.scores(q, k, tile)
-                top = weights.amax(-1, keepdim=True)
-                total = weights.sub_(top).exp2_().sum(-1, keepdim=True)
-                sums[heads, queries] = total.log2() + top
+                row_max = weights.amax(-1, keepdim=True)
+                total = weights.sub_(row_max).exp2_().sum(-1, keepdim=True)
+                log_sums[heads, queries] = total.log2() + row_max
                 if blocks.drop:
                     weights *= blocks.kept(weights.shape)
                     total *= 1 - blocks.drop / STEPS
                 out[heads, :, queries] = torch.bmm(v[heads, :, keys], weights.mT) / total.mT
         blocks.clear()
-        ctx.save_for_backward(q, k, v, out, sums)
+        ctx.save_for_backward(q, k, v, out, log_sums)
         return _as_given(out, ctx)
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-        blocks, (q, k, v, out, sums) = ctx.blocks, ctx.saved_tensors
+        blocks, (q, k, v, out, log_sums) = ctx.blocks, ctx.saved_tensors
         d_out = _by_head(d_out, blocks.dtype)
         # Through the softmax, d_scores = w (d_w - sum_k d_w w), where the sum is also d_out . out.
-        each = (d_out * out).sum(1).unsqueeze(-1)
+        row_dots = (d_out * out).sum(1).unsqueeze(-1)
         d_out = d_out / (1 - blocks.drop / STEPS)
         d_q, d_k, d_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         with torch.autocast(q.device.type, enabled=False):
             for tile in blocks.tiles():
                 heads, queries, keys, _ = tile
-                weights = blocks.scores(q, k, tile).sub_(sums[heads, queries]).exp2_()
+                weights = blocks.scores(q, k, tile).sub_(log_sums[heads, queries]).exp2_()
                 d_part = d_out[heads, :, queries]
-                d_weights = blocks.space("d_weights", weights.shape)
+                d_weights = blocks.scratch("d_weights", weights.shape)
                 torch.bmm(d_part.mT, v[heads, :, keys], out=d_weights)
                 used = weights
                 if blocks.drop:
@@ -210,7 +211,7 @@ class _Attend(torch.autograd.Function):
                     d_weights *= kept
                     used = kept.mul_(weights)
                 d_v[heads, :, keys].baddbmm_(d_part, used)
-                d_scores = d_weights.sub_(each[heads, queries]).mul_(weights)
+                d_scores = d_weights.sub_(row_dots[heads, queries]).mul_(weights)
                 d_q[heads, :, queries] = torch.bmm(k[heads, :, keys], d_scores.mT)
                 d_k[heads, :, keys].baddbmm_(q[heads, :, queries], d_scores)
         blocks.clear()

@@ -11,7 +11,6 @@ from safetensors import SafetensorError, deserialize
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.parameters import parameter_shapes
 from mhsa_cli.config.schema import Config
-from mhsa_cli.core.training.state import read_state
 from mhsa_cli.errors import RunError
 
 WEIGHTS, MOMENTS = "model.safetensors", "optimizer.safetensors"
@@ -80,7 +79,6 @@ def check_fit(config: Config, vocab_size: int, seq_len: int, files: Mapping[str,
 
     vocab_size, seq_len: those of the task. Returns whether all numbers are finite. Raises: RunError where they differ.
     """
-    read_state(files)
     weights, both = read_tensors(files, WEIGHTS), read_tensors(files, MOMENTS)
     expected = {name: saved.kind for name, saved in weights.items()}
     if not is_file(config.model.attention):  # the shapes of custom attention are known to its code alone

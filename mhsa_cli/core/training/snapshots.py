@@ -32,7 +32,7 @@ STEPS_EACH = 45  # training steps per evenly spaced snapshot with maps
 APART, PER_DOUBLING = 4, 16  # least steps between two snapshots without maps, and their number per doubling of the step
 MAP_SIZE = 32  # cells per side of a stored map; longer rows are pooled
 
-T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 def map_steps(total: int) -> set[int]:
@@ -120,7 +120,7 @@ class Snapshots:
             found += [(slot, record) for record in records]
         return found
 
-    def _parts(self, kept: Sequence[T]) -> list[Sequence[T]]:
+    def _parts(self, kept: Sequence[Item]) -> list[Sequence[Item]]:
         return [kept[first : first + self.together] for first in range(0, len(kept), self.together)]
 
     def _weights_and_scores(self, kept: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,11 @@ def stack_models(models: Sequence[TransformerLM]) -> TransformerLM:
 def unstack(stacked: TransformerLM, slot: int = 0) -> TransformerLM:
     """Copy one model of a stack, as an ordinary model in eval mode."""
     own = {id(p): torch.nn.Parameter(p.data[slot].clone()) for p in stacked.parameters()}
-    return copy.deepcopy(stacked, own).eval()  # type: ignore[arg-type]  # copies no stacked parameter
+    model = copy.deepcopy(stacked, own).eval()  # type: ignore[arg-type]  # copies no stacked parameter
+    for module in model.modules():
+        if isinstance(module, Dropout | CustomLayer):
+            module.generators = None  # those are the stack's
+    return model
 
 
 ADAM: dict[str, Any] = {"fused": True, "amsgrad": False, "maximize": False}

@@ -37,11 +37,12 @@ class Attention:
         self.context_by_token, self.d_context_by_token = (t.view(R, T, H, d).transpose(1, 2) for t in context)
         self.output, self.d_output = (take(name, (R, H, T, d), dtype) for name in (f"output.{layer}", "d_output"))
         q_and_k, d_q_and_k = (t[: sizes[0] + sizes[1]].view(-1, T, d) for t in heads)
-        self.changes: list[_Turn | _Features] = []
+        self.transforms: list[_Rotation | _Features] = []
         if isinstance(attn.positions, RopePositions):
-            self.changes.append(_Turn(attn.positions, (q_and_k, d_q_and_k), take))
+            self.transforms.append(_Rotation(attn.positions, (q_and_k, d_q_and_k), take))
         if attn.kind == "linear":
-            self.changes.append(_Features(whole, (q_and_k, d_q_and_k), take(f"features.{layer}", whole.shape, dtype)))
+            features = take(f"features.{layer}", whole.shape, dtype)
+            self.transforms.append(_Features(whole, (q_and_k, d_q_and_k), features))
         self.kept = kept
         factors = None if kept is None else kept.factors.view(R * G, -1, T)
         output = self.output, self.d_output
@@ -49,10 +50,12 @@ class Attention:
         tensors = [(t.view(R * G, -1, d), d_t.view(R * G, -1, d)) for t, d_t in tensors]
         mask = _mask(attn, T, dtype)
         size = max(1, WEIGHTS // (per_group * T * T) // len(mask)) * len(mask)
+        if len(mask) > 1:
+            mask = mask.repeat(min(size, R * G) // len(mask), 1, 1)
         self.tiles = [
             TILES[attn.kind](
                 [(t[first : first + size], d_t[first : first + size]) for t, d_t in tensors],
-                mask.repeat(min(size, R * G - first) // len(mask), 1, 1) if len(mask) > 1 else mask,
+                mask[: R * G - first],
                 None if factors is None else factors[first : first + size],
                 f"{layer}.{first}",
                 take,
@@ -63,8 +66,8 @@ class Attention:
     def forward(self) -> None:
         for heads, tokens in zip(self.by_head, self.by_token, strict=True):
             heads.copy_(tokens)
-        for change in self.changes:
-            change.forward()
+        for transform in self.transforms:
+            transform.forward()
         if self.kept is not None:
             self.kept.draw()
         for tile in self.tiles:
@@ -75,8 +78,8 @@ class Attention:
         self.d_output.copy_(self.d_context_by_token)
         for tile in self.tiles:
             tile.backward()
-        for change in reversed(self.changes):
-            change.backward()
+        for transform in reversed(self.transforms):
+            transform.backward()
         for tokens, heads in zip(self.d_by_token, self.d_by_head, strict=True):
             tokens.copy_(heads)
 
@@ -112,7 +115,7 @@ def _by_token(qkv: Tensor, H: int, G: int) -> list[Tensor]:
     return [qkv[:, :, :H].transpose(1, 2), qkv[:, :, H:].unflatten(2, (2, G)).permute(2, 0, 3, 1, 4)]
 
 
-class _Turn:
+class _Rotation:
     """Rotation of queries and keys x (n, T, d) in place."""
 
     def __init__(self, positions: RopePositions, x: Pair, take: Take) -> None:

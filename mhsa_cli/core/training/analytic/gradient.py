@@ -12,6 +12,13 @@ from torch import Tensor, nn
 from mhsa_cli.core.model import layers
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.model.custom import CustomLayer
+from mhsa_cli.core.model.positions import (
+    AlibiPositions,
+    LearnedPositions,
+    Positions,
+    RopePositions,
+    SinusoidalPositions,
+)
 from mhsa_cli.core.model.transformer import MLP, Block, TransformerLM
 from mhsa_cli.core.training.analytic import parts
 from mhsa_cli.core.training.analytic.attention import Attention
@@ -19,12 +26,22 @@ from mhsa_cli.core.training.analytic.loss import CrossEntropy
 from mhsa_cli.core.training.analytic.parts import Linear, Named, Pair, Take
 
 TOKENS = 3072  # of all models computed together: their tensors stay in a core's cache
+POSITIONS = (Positions, LearnedPositions, SinusoidalPositions, RopePositions, AlibiPositions)
+NORMS = (nn.Identity, layers.LayerNorm, layers.RMSNorm)
+ACTIVATIONS = (F.gelu, F.relu)
 SHORT = 24  # tokens; on longer rows the fused kernel, which stores no weights, is faster
 
 
 def has_analytic_gradient(model: TransformerLM, dtype: str) -> bool:
-    """Whether a model is trained by its analytic gradient: all but encoder-decoders and those in bfloat16."""
-    return not model.source and dtype != "bfloat16"
+    """Whether all parts of a model have an analytic gradient: of those here, all but bfloat16 and encoder-decoders."""
+    norms = [model.final_norm, *(norm for block in model.blocks for norm in (block.attn_norm, block.mlp_norm) if norm)]
+    return (
+        not model.source
+        and dtype != "bfloat16"
+        and type(model.positions) in POSITIONS
+        and all(type(norm) in NORMS for norm in norms)
+        and all(block.mlp is None or block.mlp.activation in ACTIVATIONS for block in model.blocks)
+    )
 
 
 class AnalyticGradient:
@@ -147,7 +164,7 @@ class _Layout:
         name, T = f"blocks.{layer}.attn", self.T
         qkv, context = self._pair(f"qkv.{layer}", sum(attn.widths)), self._pair(f"context.{layer}", attn.widths[0])
         self._linear(f"{name}.qkv_proj", x, qkv)
-        if by_hand(attn, T):
+        if T <= SHORT:
             kept = self._kept(attn.weights_dropout, f"{name}.weights", self.rows[1] * attn.n_heads * T)
             self._append(Attention(layer, attn, qkv, context, T, kept, self.take))
         else:
@@ -229,8 +246,3 @@ class _Layout:
         """Return the padded buffer of such a pair: a gradient overwrites values that are not needed afterwards."""
         buffer = self.take(name, (layers.padded(self.rows[0] * self.rows[1] * width),), self.dtype)
         return buffer, buffer
-
-
-def by_hand(attn: MultiHeadSelfAttention, T: int) -> bool:
-    """Whether the gradient of a layer's attention is written out for rows of T tokens."""
-    return T <= SHORT

@@ -254,3 +254,4 @@ class ByAutograd:
         found = vector_jacobian(self.output, self.d_y, self.leaves)
         for target, gradient in zip(self.targets, found, strict=True):
             target.copy_(gradient)
+        self.leaves, self.output = [], self.y  # free the graph
