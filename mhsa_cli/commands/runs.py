@@ -37,7 +37,7 @@ LIST_OPTIONS = "--sort, --reverse, --filter, --status and --all"
 
 def runs(
     names: Annotated[
-        list[str] | None, argument("[RUN | rm RUN...]", "name or path of one run [default: all runs, in a table]")
+        list[str] | None, argument("[RUN | rm RUN...]", "name or path of one run [default: a table of runs]")
     ] = None,
     sort: Annotated[
         Sort | None,

@@ -268,7 +268,7 @@ def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
     if not is_name:
         return RunError(f"there is no run folder {shown}", "list the runs: mhsa runs", "no-run")
     try:
-        names = [item.name for item in list_runs(root) if item.problem is None]
+        names = sorted(folder.name for folder in run_folders(root) if os.path.lexists(folder / RUN))
     except StorageError as error:
         raise StorageError(f"there is no run `{shown}`: {error.message}", error.hint) from error
     if not names:

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from mhsa_cli.errors import RunError
 from mhsa_cli.runs import disk, listing
 from mhsa_cli.runs.json_file import dump_sealed
 from mhsa_cli.runs.listing import LOCK, RUN, list_runs, load_info, newest_first, run_folders
@@ -104,6 +105,13 @@ def test_no_more_files_are_opened_than_runs_are_shown(root: Path) -> None:
     assert opened(lambda: newest_first(folders, 7)) == 7
     assert opened(lambda: newest_first(folders)) == COUNT
     assert opened(lambda: RunDir.open(root, "newest")) == 2  # once to find it, once to open it
+
+    def mistype() -> None:
+        with pytest.raises(RunError) as caught:
+            RunDir.open(root, "copy-h4-59x")
+        assert "did you mean: copy-h4-59, " in str(caught.value)
+
+    assert opened(mistype) == 0
 
 
 def test_a_new_run_reads_the_newest_alone_and_finds_its_name_without_asking_for_each(root: Path) -> None:
