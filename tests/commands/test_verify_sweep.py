@@ -13,7 +13,7 @@ from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs import disk
 from mhsa_cli.runs.json_file import dump_sealed
 from mhsa_cli.runs.listing import load_info
-from tests.commands.shell import TINY, mhsa, tree
+from tests.commands.shell import TINY, codes_without_torch, mhsa, tree
 from tests.commands.test_verify_command import flip, states
 
 
@@ -23,6 +23,7 @@ def test_trials_of_a_sweep_have_their_hashes(here: Path) -> None:
     assert states("s/n_heads=2_seed=8")["metrics.jsonl"] == "ok"
     assert "files" in json.loads((trial / "run.json").read_text())
     assert states("s") == {"sweep.json": "ok", trial.name: "ok", "n_heads=3_seed=8": "ok"}
+    assert codes_without_torch(["verify", "s"], ["verify", trial, "--json"]) == [0, 0]
     flip(trial / "metrics.jsonl", 60)
     said = mhsa("verify", "s")
     assert said.code == 4 and f"runs/s is damaged: {trial.name}\n" in said.err and "metrics.jsonl" in said.out
