@@ -110,8 +110,7 @@ def runs(
     paper.draw(table(columns, rows, paper.surface))
     if len(found) < count:
         matching = f"{count:,} that match, of " if count < len(folders) else ""
-        total, more = plural(len(folders), "run"), count - len(found)
-        paper.say(f"the first {len(found)} of {matching}{total}; --all shows {more:,} more")
+        paper.say(f"the first {len(found)} of {matching}{plural(len(folders), 'run')}; --all shows the rest")
     elif count < len(folders):
         paper.say(f"{count} of {plural(len(folders), 'run')}")
     paper.say("\nnext: mhsa inspect-heads RUN, or mhsa runs RUN")

@@ -162,7 +162,8 @@ def newest_first(folders: Sequence[Path], count: int | None = None) -> list[RunS
     """Summarise runs, newest first, unreadable ones last; with `count` only so many, and only their files are read.
 
     Their order is that of the numbers given at the start, which copying a folder or setting back a clock does not
-    change. A lock file's time is the number of its run, or later where it was copied or is of an older version.
+    change. A lock file's time is the number of its run, or later where it was copied or is of an older version. With
+    `count`, one that is earlier, of an older version with its clock set back, may come too late.
     """
     found: list[RunSummary] = []
     newest: list[int] = []  # a heap of the `count` largest numbers

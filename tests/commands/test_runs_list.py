@@ -87,10 +87,10 @@ def test_filters_hold_together_and_statuses_are_alternatives(arguments: str, wan
 @pytest.mark.parametrize(
     ("arguments", "wanted", "says"),
     [
-        ("", ["delta-2", "gamma"], "the first 2 of 5 runs; --all shows 3 more"),
-        ("--reverse", ["alpha", "beta-2"], "the first 2 of 5 runs; --all shows 3 more"),
-        ("--sort loss", ["beta-2", "alpha"], "the first 2 of 5 runs; --all shows 3 more"),
-        ("--filter a", ["delta-2", "gamma"], "the first 2 of 4 that match, of 5 runs; --all shows 2 more"),
+        ("", ["delta-2", "gamma"], "the first 2 of 5 runs; --all shows the rest"),
+        ("--reverse", ["alpha", "beta-2"], "the first 2 of 5 runs; --all shows the rest"),
+        ("--sort loss", ["beta-2", "alpha"], "the first 2 of 5 runs; --all shows the rest"),
+        ("--filter a", ["delta-2", "gamma"], "the first 2 of 4 that match, of 5 runs; --all shows the rest"),
         ("--filter n_heads=2", ["delta-2", "beta-2"], "2 of 5 runs"),
         ("--status finished", ["beta-2", "alpha"], "2 of 5 runs"),
         ("--all", ["delta-2", "gamma", "beta-2", "alpha", "torn"], ""),
