@@ -47,15 +47,16 @@ def evaluate(
     T, V = task.seq_len, model.tok_emb.weight.size(-2)
     at_once = chunk or max(1, min(EVALUATED, HELD // (T * max(T * model.mixers[0].n_heads, V))))
     rows, targets = batch.inputs.unsqueeze(0), batch.targets.unsqueeze(0)
-    parts, totals = [], torch.zeros(3, dtype=torch.float64)
+    parts, figures = [], []
     for logits, wanted in in_chunks(stack_models([model]), rows, targets, train.dtype, torch.device("cpu"), at_once):
         nats, correct = token_figures(logits, wanted)
         scored = wanted != IGNORE
-        # Summed as in `sums`, so that the figures are those of the run.
-        totals += torch.stack([part.flatten(1).sum(1).double()[0] for part in (nats, correct, scored)])
+        # Summed as by `Stack.evaluate`, so that the figures are those of the run.
+        figures.append(torch.stack([part.flatten(1).sum(1).double() for part in (nats, correct, scored)]))
         parts.append((nats[0].double(), correct[0].double()))
     nats, correct = (torch.cat(each) for each in zip(*parts, strict=True))  # (N, T), 0 where nothing is scored
     scored = batch.targets != IGNORE
+    totals = torch.stack(figures).sum(0)[:, 0]
     counts, loss, accuracy = scored.sum(1), *(totals[:2] / totals[2]).tolist()
     _, (loss_se, accuracy_se) = ratio(torch.stack([nats.sum(1), correct.sum(1)]), counts.double())
     n, exact = int((counts > 0).sum()), int(((correct.sum(1) == counts) & (counts > 0)).sum())

@@ -123,11 +123,11 @@ def test_real_processes_in_the_c_locale_and_with_closed_ends(tiny: Path) -> None
 
 
 def test_our_own_bug_is_told_shortly_and_kept_in_a_file(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: object) -> None:
+    def broken(*_: object) -> None:
         secret_local = "do not " + "print me"  # noqa: F841
         raise RuntimeError("[bold]oops[/bold]")
 
-    monkeypatch.setattr("mhsa_cli.runs.listing.list_runs", broken)
+    monkeypatch.setattr("mhsa_cli.runs.listing.newest_first", broken)
     said = mhsa("runs")
     assert (said.code, said.out) == (1, "") and len(said.err.splitlines()) == 2
     assert "internal error: RuntimeError: [bold]oops[/bold]" in said.err and "please report" in said.err
@@ -200,10 +200,10 @@ def test_ctrl_c_before_the_command_began_is_silent(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_exit_codes(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("mhsa_cli.runs.listing.list_runs", fail)
+    monkeypatch.setattr("mhsa_cli.runs.listing.newest_first", fail)
     said = mhsa("runs", "--json")
     assert (said.code, said.out) == (code, "") and "Traceback" not in said.err
     if isinstance(error, MhsaError):
