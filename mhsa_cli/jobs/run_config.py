@@ -17,8 +17,8 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import DATA_FILES, data_file, with_data_file
 from mhsa_cli.errors import IS, DamageError, OtherVersionError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.records.formats import STATE
 from mhsa_cli.runs.atomic import write_file_atomic
-from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import LIMIT, read_file, verify_hint
 from mhsa_cli.runs.hashes import ChangedError
 from mhsa_cli.runs.json_file import parse_json

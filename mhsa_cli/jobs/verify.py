@@ -18,6 +18,7 @@ from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
 from mhsa_cli.jobs.sweep.membership import reported_weights, why_not_planned
 from mhsa_cli.jobs.sweep.plan import Trial, planned_trials
+from mhsa_cli.records.formats import WEIGHTS
 from mhsa_cli.records.sweep import DAMAGED, EXCLUDED, UNREAD
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
@@ -160,7 +161,7 @@ class _Fit:
     info: Mapping[str, Any] | None
 
     def __call__(self, loaded: Loaded) -> str:
-        from mhsa_cli.core.training.saved_tensors import WEIGHTS, check_fit
+        from mhsa_cli.core.training.saved_tensors import check_fit
         from mhsa_cli.core.training.state import read_state
 
         check_unedited(self.config, read_state(loaded.files)["config"], self.run)

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mhsa_cli.errors import DamageError, RunError, StorageError
+from mhsa_cli.records.formats import MOMENTS
 from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, discard, read_directory, sweep_orphans
 from mhsa_cli.runs.disk import refused_with, retried, storage_errors
 
-FOLDER, STATE, OPTIMIZER = "checkpoints", "state.json", "optimizer.safetensors"
+FOLDER = "checkpoints"
 _NAME = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,17})(\.replaced)?")
 _ATTEMPTS = 5
 _SKIPPED = "damaged checkpoint skipped"
@@ -112,7 +113,7 @@ def load_checkpoint(run: Path, step: int | None = None, *, for_training: bool = 
         loaded = None
         for item in reversed([item for item in found if step in (None, item.step)]):
             try:
-                files = read_checkpoint(item, () if for_training else (OPTIMIZER,))
+                files = read_checkpoint(item, () if for_training else (MOMENTS,))
                 loaded = Loaded(item.step, files, tuple(f"{_SKIPPED}: {problem}" for problem in problems))
                 break
             except (RunError, StorageError) as error:

@@ -12,10 +12,10 @@ from typing import Any
 
 from mhsa_cli import __version__
 from mhsa_cli.errors import IS, DamageError, RunError, StorageError
-from mhsa_cli.records.formats import FORMAT
+from mhsa_cli.records.formats import FORMAT, STATE
 from mhsa_cli.runs import checkpoints, hashes, listing
 from mhsa_cli.runs.atomic import write_file_atomic
-from mhsa_cli.runs.checkpoints import STATE, Checkpoint, Loaded, is_damage, list_checkpoints
+from mhsa_cli.runs.checkpoints import Checkpoint, Loaded, is_damage, list_checkpoints
 from mhsa_cli.runs.commit import MANIFEST, sweep_orphans
 from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.heads import parse_heads

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mhsa_cli.errors import MhsaError, OtherVersionError, RunError, StorageError
+from mhsa_cli.records.formats import STATE
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
-from mhsa_cli.runs.checkpoints import FOLDER, STATE, Checkpoint, Loaded, list_checkpoints, read_checkpoint
+from mhsa_cli.runs.checkpoints import FOLDER, Checkpoint, Loaded, list_checkpoints, read_checkpoint
 from mhsa_cli.runs.commit import REPLACED
 from mhsa_cli.runs.disk import LIMIT, OpenFile, digest
 from mhsa_cli.runs.heads import maps_from_dict, parse_heads, snapshots_from_lines

@@ -8,12 +8,11 @@ import json
 from pathlib import Path
 
 from mhsa_cli.errors import RunError, StorageError
+from mhsa_cli.records.formats import DTYPES, WEIGHTS
 from mhsa_cli.runs.checkpoints import list_checkpoints
 from mhsa_cli.runs.disk import OpenFile
 
-FILE = "model.safetensors"
 MOST = 1 << 28  # bytes; larger weights are compared when they are loaded
-DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def weights_digest(run: Path, step: int) -> str | None:
@@ -21,7 +20,7 @@ def weights_digest(run: Path, step: int) -> str | None:
     with contextlib.suppress(RunError, StorageError, ValueError, KeyError, TypeError):
         for item in list_checkpoints(run):
             if item.step == step:
-                with OpenFile(item.path / FILE, MOST) as file:
+                with OpenFile(item.path / WEIGHTS, MOST) as file:
                     return digest_of(file.read())
     return None
 

@@ -15,9 +15,10 @@ from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.checkpoint import pack, restore, unpack, weights_sha256
 from mhsa_cli.core.training.early_stop import Waiting
 from mhsa_cli.core.training.lockstep import build_model
-from mhsa_cli.core.training.saved_tensors import MOMENTS, WEIGHTS, check_fit, read_tensors
+from mhsa_cli.core.training.saved_tensors import check_fit, read_tensors
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import RunError
+from mhsa_cli.records.formats import MOMENTS, WEIGHTS
 from mhsa_cli.runs.weights_digest import digest_of
 
 SETTINGS = ["vocab_size=7", "seq_len=5", "d_model=6", "n_heads=3", "d_mlp=4", "norm=layernorm", "tie_embeddings=true"]

@@ -7,7 +7,8 @@ import torch
 from safetensors.torch import save
 
 from mhsa_cli.core.training.checkpoint import digest
-from mhsa_cli.runs.weights_digest import DTYPES, digest_of
+from mhsa_cli.records.formats import DTYPES
+from mhsa_cli.runs.weights_digest import digest_of
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.families import Distances, Tokens, distances_of, tokens_of
+from mhsa_cli.core.heads.families import Distances, Tokens, distances_of, tokens_of, with_choice
 from mhsa_cli.core.heads.targets import SCORES, TargetKeys, answer, target_keys, token
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch, Task, fixed_batch
@@ -100,7 +100,7 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
 
 def _with_enough_queries(probe: Probe) -> Probe:
     """Leave out positional targets that less than a quarter of the queries have: between two parts of a row few do."""
-    queries = len(probe.ids) * int((probe.visible.sum(-1) > 1).sum())
+    queries = len(probe.ids) * int(with_choice(probe.visible).sum())
     targets = {name: one for name, one in probe.targets.items() if SCORES[name].content or 4 * one.n >= queries}
     return replace(probe, targets=targets)
 

@@ -64,7 +64,7 @@ def null_lifts(model: TransformerLM, task: Task) -> Lifts:
     probe = _null_probe(stacked, task)
     if probe is None:
         return []
-    (B, T), n_heads = probe.ids.shape, len(model.heads) // len(model.blocks)
+    (B, T), n_heads = probe.ids.shape, model.mixers[0].n_heads
     at_once = BLOCK_CELLS // (B * n_heads * T * block_rows(T))
 
     def blocks() -> Iterator[tuple[int, int, int, Tensor]]:
@@ -82,7 +82,7 @@ def _lifts(model: TransformerLM, probe: Probe, times: int, blocks: Iterable[tupl
 
     Each comes with its layer, and the numbers of its first model and of its first query.
     """
-    n_heads, sums, place = len(model.heads) // len(model.blocks), dict[int, LiftSums](), dict[int, int]()
+    n_heads, sums, place = model.mixers[0].n_heads, dict[int, LiftSums](), dict[int, int]()
     groups = probe.layers(model.heads)
     for part, layers in groups:
         shared = LiftSums(part, len(layers) * times * n_heads)

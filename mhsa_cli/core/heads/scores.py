@@ -137,7 +137,7 @@ def shape(weights: Tensor, visible: Tensor) -> dict[str, Tensor]:
     """
     parts = []
     for first, end, n in blocks_of(visible):
-        queries = first + (visible[first:end].sum(-1) > 1).nonzero().squeeze(1)
+        queries = first + with_choice(visible[first:end]).squeeze(-1).nonzero().squeeze(1)
         seen = visible[queries, :n].to(weights.device)
         rows = weights[:, :, queries.to(weights.device), :n].double()  # (B, N, q, n)
         entropy = -torch.xlogy(rows, rows).sum(-1) / seen.sum(-1).log()
@@ -160,11 +160,11 @@ def positionality(weights: Tensor, shuffled: Tensor, probe: Probe) -> Tensor:
     sums = torch.zeros(3, weights.size(1), dtype=torch.float64, device=device)
     for first, end, n in blocks_of(probe.visible):
         visible = probe.visible[first:end, :n].to(device)
-        uniform, choice = uniform_weights(visible, torch.float64), visible.sum(-1, keepdim=True) > 1
+        uniform, choice = uniform_weights(visible, torch.float64), with_choice(visible)
         own, other = ((w[..., first:end, :n].double() - uniform) * choice for w in (weights, shuffled))
         products, squares = own * other, own.square().add_(other.square())
         sums += torch.stack([x.sum((0, 2, 3)) for x in (products, squares, own.abs_().add_(other.abs_()))])
-    n_queries = len(weights) * (probe.visible.sum(-1) > 1).sum()
+    n_queries = len(weights) * with_choice(probe.visible).sum()
     deviation = sums[2] / n_queries / 4
     return torch.where(deviation >= DEVIATION, (2 * sums[0] / sums[1]).clamp(min=0.0), math.nan)
 
@@ -179,5 +179,10 @@ def concat_heads(weights: list[Tensor]) -> Tensor:
 
     The order is model, layer, head.
     """
-    joined = torch.cat(weights, -3) if len(weights) > 1 else weights[0]
-    return joined if joined.dim() == 4 else joined.transpose(0, 1).flatten(1, 2)
+    whole = joined(weights, -3)
+    return whole if whole.dim() == 4 else whole.transpose(0, 1).flatten(1, 2)
+
+
+def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """Concatenate tensors along an axis, without a copy of a single one."""
+    return torch.cat([*parts], dim) if len(parts) > 1 else parts[0]

@@ -16,18 +16,10 @@ from torch import Tensor
 
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.training.early_stop import Waiting
-from mhsa_cli.core.training.saved_tensors import (
-    DTYPES,
-    MOMENT_NAMES,
-    MOMENTS,
-    WEIGHTS,
-    check_kinds,
-    other_dtype,
-    unreadable,
-)
+from mhsa_cli.core.training.saved_tensors import MOMENT_NAMES, TRAINED_IN, check_kinds, other_dtype, unreadable
 from mhsa_cli.core.training.stack import Stack
-from mhsa_cli.core.training.state import STATE, WAITING, read_state
-from mhsa_cli.records.formats import FORMAT
+from mhsa_cli.core.training.state import WAITING, read_state
+from mhsa_cli.records.formats import FORMAT, MOMENTS, STATE, WEIGHTS
 
 
 def unpack(files: Mapping[str, bytes], name: str) -> dict[str, Tensor]:
@@ -37,7 +29,7 @@ def unpack(files: Mapping[str, bytes], name: str) -> dict[str, Tensor]:
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise unreadable(name) from error
     for key, tensor in found.items():
-        if dtype_name(tensor) not in DTYPES:
+        if dtype_name(tensor) not in TRAINED_IN:
             raise other_dtype(name, key, dtype_name(tensor))
     return found
 

@@ -12,11 +12,10 @@ from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.parameters import parameter_shapes
 from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import RunError
+from mhsa_cli.records.formats import DTYPES, MOMENTS, WEIGHTS
 
-WEIGHTS, MOMENTS = "model.safetensors", "optimizer.safetensors"
 MOMENT_NAMES = ("exp_avg.", "exp_avg_sq.")  # before a parameter's name, of its first and second moment
-DTYPES = ("float32", "float64")  # of weights and moments; bfloat16 training keeps them in float32
-NAMES = {"F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16"}  # of dtypes, as in the file
+TRAINED_IN = ("float32", "float64")  # of weights and moments; bfloat16 training keeps them in float32
 
 Kind = tuple[tuple[int, ...], str]  # a tensor's shape and dtype
 
@@ -46,9 +45,9 @@ def read_tensors(files: Mapping[str, bytes], name: str) -> dict[str, Saved]:
         read = deserialize(files[name])
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise unreadable(name) from error
-    found = {key: Saved(tuple(t["shape"]), NAMES.get(t["dtype"], t["dtype"]), t["data"]) for key, t in read}
+    found = {key: Saved(tuple(t["shape"]), DTYPES.get(t["dtype"], t["dtype"]), t["data"]) for key, t in read}
     for key, saved in found.items():
-        if saved.dtype not in DTYPES:
+        if saved.dtype not in TRAINED_IN:
             raise other_dtype(name, key, saved.dtype)
     return found
 
@@ -60,7 +59,7 @@ def unreadable(name: str) -> RunError:
 
 def other_dtype(name: str, key: str, found: str) -> RunError:
     """Make the error of numbers that no training writes."""
-    return RunError(f"{name}: {key!r:.80} holds {found}, expected one of {', '.join(DTYPES)}")
+    return RunError(f"{name}: {key!r:.80} holds {found}, expected one of {', '.join(TRAINED_IN)}")
 
 
 def check_kinds(expected: Mapping[str, Kind], found: Mapping[str, Kind], what: str) -> None:

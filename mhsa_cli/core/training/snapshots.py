@@ -17,7 +17,7 @@ from mhsa_cli.core.heads.capture import finite_or_none, head_weights, weights_an
 from mhsa_cli.core.heads.families import sees_ahead
 from mhsa_cli.core.heads.own_scores import OnRows, OwnScore
 from mhsa_cli.core.heads.probe import Probe, build_probe
-from mhsa_cli.core.heads.scores import concat_heads, lifts, of_heads, positionality, shape
+from mhsa_cli.core.heads.scores import concat_heads, joined, lifts, of_heads, positionality, shape
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.tasks.base import IGNORE
 from mhsa_cli.core.training.stack import Stack
@@ -97,10 +97,10 @@ class Snapshots:
     def _score(self, kept: Sequence[tuple[int, Tensor, bool]]) -> list[tuple[int, SnapshotRecord]]:
         M, n = self.stack.M, sum(self.layers)
         made = [self._weights_and_scores([weights for _, weights, _ in part]) for part in self._parts(kept)]
-        own, scores = (torch.cat(each, dim) for each, dim in zip(zip(*made, strict=True), (1, 0), strict=True))
+        own, scores = (joined(each, dim) for each, dim in zip(zip(*made, strict=True), (1, 0), strict=True))
         whole = [place for place, (_, _, with_maps) in enumerate(kept) if with_maps]
         on_shuffled = [self._on_shuffled_rows([kept[place][1] for place in part]) for part in self._parts(whole)]
-        shuffled = torch.cat(on_shuffled, 1) if whole else None
+        shuffled = joined(on_shuffled, 1) if whole else None
         in_context, steps = scores.view(-1, M).tolist(), [step for step, _, _ in kept]
         found = []
         for slot, probe in enumerate(self.probes):

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mhsa_cli.core.training.early_stop import Waiting
-from mhsa_cli.errors import NewerFormatError, RunError
-from mhsa_cli.records.formats import FORMAT
+from mhsa_cli.errors import UPDATE, NewerFormatError, RunError
+from mhsa_cli.records.formats import FORMAT, STATE
 
-STATE = "state.json"
 WAITING = "waiting"  # in state.json, for train.patience; older versions have none
 
 
@@ -25,7 +24,7 @@ def read_state(files: Mapping[str, bytes], step: int | None = None) -> dict[str,
         found = state["format"]
         if type(found) is int and found > FORMAT:
             why = f"the checkpoint was made by a newer mhsa (format {found!r:.40}, this one reads up to {FORMAT})"
-            raise NewerFormatError(why, "update mhsa-cli to read it")
+            raise NewerFormatError(why, UPDATE)
         at, seed, loss, config = (state[key] for key in ("step", "seed", "epoch_loss_sum", "config"))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise RunError(f"the checkpoint's state.json lacks what a resume needs ({error!s:.80})") from error

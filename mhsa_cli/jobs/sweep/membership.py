@@ -12,7 +12,7 @@ from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import ELSEWHERE, differences, edited, read_config
 from mhsa_cli.jobs.sweep.plan import Trial
-from mhsa_cli.runs.checkpoints import STATE
+from mhsa_cli.records.formats import STATE
 from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.listing import WEIGHTS, run_argument

@@ -228,9 +228,9 @@ class _Layout:
             return x
         y = self._pair(name, x[0].size(-1))
         if isinstance(norm, layers.RMSNorm):
-            self._append(parts.RMSNorm(name, self.weights, self.gradients, self.take, x, y))
-        else:
-            self._append(parts.LayerNorm(name, self.weights, self.gradients, x, y))
+            self._append(parts.RMSNorm(name, norm.eps, self.weights, self.gradients, self.take, x, y))
+        elif isinstance(norm, layers.LayerNorm):
+            self._append(parts.LayerNorm(name, norm.eps, self.weights, self.gradients, x, y))
         return y
 
     def _by_row(self, pair: Pair) -> Pair:

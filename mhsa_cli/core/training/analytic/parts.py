@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.model import layers
-from mhsa_cli.core.model.layers import EPS
 from mhsa_cli.core.model.positions import LearnedPositions, Positions, SinusoidalPositions
 from mhsa_cli.core.training.backward import vector_jacobian
 
@@ -101,8 +100,8 @@ class Linear:
 class LayerNorm:
     """Layer norm: x (M, N, D) to y (M, N, D), one call per model."""
 
-    def __init__(self, name: str, weights: Named, gradients: Named, x: Pair, y: Pair) -> None:
-        self.shape = [x[0].size(-1)]
+    def __init__(self, name: str, eps: float, weights: Named, gradients: Named, x: Pair, y: Pair) -> None:
+        self.shape, self.eps = [x[0].size(-1)], eps
         scale, d_scale = weights[f"{name}.weight"], gradients[f"{name}.weight"]
         shift = weights.get(f"{name}.bias")
         self.wanted = [True, True, shift is not None]
@@ -115,7 +114,7 @@ class LayerNorm:
 
     def forward(self) -> None:
         for m, (x, _, y, _, scale, _, shift, _) in enumerate(self.slots):
-            found, *statistics = torch.native_layer_norm(x, self.shape, scale, shift, EPS)
+            found, *statistics = torch.native_layer_norm(x, self.shape, scale, shift, self.eps)
             y.copy_(found)
             self.statistics[m] = (statistics[0], statistics[1])
 
@@ -133,8 +132,8 @@ class LayerNorm:
 class RMSNorm:
     """RMS norm: x (M, N, D) to y (M, N, D)."""
 
-    def __init__(self, name: str, weights: Named, gradients: Named, take: Take, x: Pair, y: Pair) -> None:
-        (self.x, self.d_x), (self.y, self.d_y) = x, y
+    def __init__(self, name: str, eps: float, weights: Named, gradients: Named, take: Take, x: Pair, y: Pair) -> None:
+        (self.x, self.d_x), (self.y, self.d_y), self.eps = x, y, eps
         self.scale, self.d_scale = weights[f"{name}.weight"].unsqueeze(1), gradients[f"{name}.weight"]
         rows, dtype = self.x.shape[:-1], self.x.dtype
         self.normed = take(f"normed.{name}", self.x.shape, dtype)
@@ -145,7 +144,7 @@ class RMSNorm:
     def forward(self) -> None:
         torch.mul(self.x, self.x, out=self.product)
         torch.mean(self.product, -1, keepdim=True, out=self.rate)
-        self.rate.add_(EPS).rsqrt_()
+        self.rate.add_(self.eps).rsqrt_()
         torch.mul(self.x, self.rate, out=self.normed)
         torch.mul(self.normed, self.scale, out=self.y)
 
