@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,6 +46,14 @@ def check_picture(given: Path | None) -> Path | None:
 
         need_pillow()
     return given
+
+
+class Live(StrEnum):
+    """What is redrawn while a model trains."""
+
+    CURVE = "curve"
+    HEADS = "heads"
+    NONE = "none"
 
 
 ConfigOption = Annotated[

@@ -9,6 +9,7 @@ from mhsa_cli.commands.options import (
     AttentionOption,
     ConfigOption,
     JsonOption,
+    Live,
     Overrides,
     RunsOption,
     ScoresOption,
@@ -36,6 +37,9 @@ def train(
     task: TaskOption = None,
     score: ScoresOption = None,
     allow_inexact: Annotated[bool, flag("--allow-inexact", "resume even if this machine changes the bits")] = False,
+    live: Annotated[
+        Live, flag("--live", "on a terminal, redraw: the curve, or also every head's map; none: lines, as in a file")
+    ] = Live.CURVE,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -52,7 +56,7 @@ def train(
         from mhsa_cli.commands.train_output import show_training  # imports torch: only after the config is checked
         from mhsa_cli.jobs.train import new_run
 
-        show_training(new_run(new_config, root, name, ["mhsa", *sys.argv[1:]], score or ()), as_json)
+        show_training(new_run(new_config, root, name, ["mhsa", *sys.argv[1:]], score or ()), as_json, live)
         return
     if config is not None or name is not None:
         raise UsageError("--resume excludes --config and --name", "a resumed run keeps its config and its name")
@@ -65,4 +69,4 @@ def train(
         tell_done(folder, point, as_json)
     else:
         own = OwnCode(attention, task, score or ())
-        show_training(resumed_run(root, folder.path, changes, own, allow_inexact), as_json)
+        show_training(resumed_run(root, folder.path, changes, own, allow_inexact), as_json, live)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import typer
 
+from mhsa_cli.commands.options import Live
 from mhsa_cli.commands.output import print_json
 from mhsa_cli.commands.run_summary import levels, result_document, show_run
 from mhsa_cli.jobs.messages import saying_kept, tell
@@ -19,10 +21,12 @@ from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import from_file
 
 
-def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool) -> None:
+def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool, live: Live = Live.CURVE) -> None:
     """Train, redrawing the curve; then print the summary."""
     console = make_console(stderr=True)
     surface = surface_of(console)
+    if live is Live.NONE:
+        surface = replace(surface, animate=False)
     with prepared as setup:
         with StopSignal(animated=surface.animate) as stop, training(setup, stop) as active:
             view = LiveTraining(
@@ -32,6 +36,7 @@ def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool
                 levels=levels(setup.task.chance_loss, setup.task.baselines),
                 trained=active.group.trained,
                 history=active.history.series(),
+                maps=active.maps if live is Live.HEADS else None,
             )
             with view if setup.config.origin is None else nullcontext():
                 for record in active.records():

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from mhsa_cli.jobs.trained_run import measure_model
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import EvalRecord, Record, SaveRecord
-from mhsa_cli.runs.heads import maps_to_dict, snapshot_to_dict
+from mhsa_cli.runs.heads import maps_to_dict, snapshot_maps, snapshot_to_dict
 from mhsa_cli.runs.listing import CONFIG, ENDED_BY, METRICS, SCORES, WEIGHTS, run_argument
 from mhsa_cli.runs.metrics import record_to_dict
 from mhsa_cli.runs.names import prepare_root
@@ -162,6 +162,7 @@ class Training:
     group: Group
     history: History
     seconds: Callable[[], float]
+    kept: list[SnapshotRecord] = field(default_factory=list)  # the last snapshot with maps
 
     @property
     def stopped(self) -> bool:
@@ -179,7 +180,15 @@ class Training:
 
     def records(self) -> Iterator[Record]:
         """Train and write every record; yields those that are new to the run folder."""
-        return train_and_keep(self.group, self.setup.run, self.history)
+        for record in train_and_keep(self.group, self.setup.run, self.history):
+            if isinstance(record, SnapshotRecord) and record.maps:
+                self.kept[:] = [record]
+            yield record
+
+    def maps(self) -> HeadMaps | None:
+        """Return every head's attention map of this moment, or of the last snapshot where none can be taken."""
+        found = next(iter([*filter(None, [self.group.capture()]), *self.kept]), None)
+        return None if found is None else snapshot_maps(found, self.setup.task.name, (), self.group.stack.model.parts)
 
     def finish(self) -> None:
         setup, group, seconds = self.setup, self.group, self.seconds()

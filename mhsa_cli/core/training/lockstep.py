@@ -22,6 +22,7 @@ from mhsa_cli.core.training.snapshots import Snapshots, map_steps, snapshot_step
 from mhsa_cli.core.training.stack import Stack, learning_rate, parameter_dtype, unstack
 from mhsa_cli.core.training.state import read_waiting
 from mhsa_cli.errors import NonFiniteError
+from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import (
     EndedBy,
     EndRecord,
@@ -114,6 +115,10 @@ class Group:
     def trained(self) -> tuple[int, float]:
         """Return the tokens per run trained here so far, and the seconds of the training steps alone."""
         return (self.step - self._first) * self.train.batch_size * self.task.seq_len, self.seconds
+
+    def capture(self) -> SnapshotRecord | None:
+        """Take the maps of the first run's heads as they are now, for a picture; see Snapshots.capture."""
+        return None if self.snapshots is None else self.snapshots.capture()
 
     def facts(self, run: int) -> dict[str, str | int]:
         """Return what run.json keeps of a run's model and training."""

@@ -87,6 +87,22 @@ class Snapshots:
         return len(self.kept) >= (self.room if self.probes else 1)
 
     @torch.no_grad()
+    def capture(self) -> SnapshotRecord | None:
+        """Take the maps of the first model's heads as they are now, without scores; nothing of the training changes.
+
+        None where nothing is measured, and for custom attention, whose code may draw random numbers.
+        """
+        if not self.probes or self.stack.model.custom is not None:
+            return None
+        self._load([self.stack.weights])
+        weights = self._by_model(concat_heads(head_weights(self.model, self.ids[:, :1])))[0, 0, 0]
+        ahead = any(sees_ahead(part.visible) for part, _ in self.probes[0].groups(self.model.heads))
+        maps, pool = small_maps(weights, ahead)
+        heads = [HeadSnapshot(head.layer, head.head, {}, None) for head in self.model.heads]
+        rest = iter(maps)
+        return SnapshotRecord(self.stack.updates, heads, [[*islice(rest, count)] for count in self.layers], pool)
+
+    @torch.no_grad()
     def flush(self) -> list[tuple[int, SnapshotRecord]]:
         """Score every head of the stored weights: (slot, record), each slot's in order of steps."""
         if not self.kept:

@@ -23,14 +23,15 @@ def head_maps(maps: HeadMaps, surface: Surface, *, heads: Collection[Head] | Non
     One cell is one (query, key) pair; longer samples are pooled by whole blocks, and the caption says so. A single
     head shows percents and tokens where they fit. Colour is viridis, linear from 0 to 1, the same for all heads.
     """
-    rows = _select(maps, heads)
+    rows = panels_of(maps, heads)
     length = max((len(panel.cells) for row in rows for panel in row), default=0)
     plan = choose_plan(rows, length, maps.tokens, surface)
     bands = [_draw_row(part, plan, surface) for row in rows for part in balanced(row, plan.per_row)]
     return stacked([_heading(maps, plan, surface), *bands, _caption(rows, plan, length, surface)])
 
 
-def _select(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[Panel]]:
+def panels_of(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[Panel]]:
+    """Make the panels of the chosen heads, or of all, layer by layer."""
     summaries = {summary.address: summary for summary in maps.heads}
     rows = [
         [

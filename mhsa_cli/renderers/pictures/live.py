@@ -10,23 +10,29 @@ from types import TracebackType
 
 from rich.console import Console
 
+from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.records.thinning import Thinned
+from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import EpochRecord, EvalRecord, Record, Series, StepRecord
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import percents, short, with_unit
 from mhsa_cli.renderers.pictures.curve import Level, loss_curve
+from mhsa_cli.renderers.pictures.live_heads import beside_or_below, by_lift
 from mhsa_cli.renderers.pictures.live_view import FREE_COLUMNS, LiveView, duration
+from mhsa_cli.text import Head
 
 LEAST_ROWS = 10  # a terminal with fewer rows gets the status line only
 LOG_LINES = 20
+PATIENCE = 30  # the least time between two pictures with maps, in times that it takes to draw one
 
 
 class LiveTraining(LiveView):
     """The view of one training run; `add` takes every record of the engine.
 
     `levels` are the losses of chance and of baselines; `history` is the curve of a resumed run so far.
-    `trained` returns the tokens trained on so far and the seconds spent on them.
+    `trained` returns the tokens trained on so far and the seconds spent on them. `maps` returns the attention maps of
+    this moment, which are then drawn beside the curve or below it; None while there are none.
     Example: `with LiveTraining(console, surface, total_steps=360) as view: view.add(record)`
     """
 
@@ -41,6 +47,7 @@ class LiveTraining(LiveView):
         levels: Sequence[Level] = (),
         trained: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
         history: Sequence[Series] = (),
+        maps: Callable[[], HeadMaps | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(console, surface, clock=clock)
@@ -52,6 +59,7 @@ class LiveTraining(LiveView):
         self._last: StepRecord | None = None
         self._pending: StepRecord | None = None
         self._pending_eval: EvalRecord | None = None
+        self._maps, self._lifts = maps, dict[Head, float]()
         self._drawn = self._started  # the first picture waits for some steps
 
     def __exit__(
@@ -76,6 +84,8 @@ class LiveTraining(LiveView):
         elif isinstance(record, EvalRecord):
             self._eval.add(record.step, record.loss)
             self._pending_eval = record
+        elif isinstance(record, SnapshotRecord):
+            self._lifts = {head.address: max(head.lifts.values(), default=0.0) for head in record.heads}
         elif (  # an epoch without evaluation has NaN
             isinstance(record, EpochRecord) and self._eval.last_step < record.step and not math.isnan(record.eval_loss)
         ):
@@ -93,15 +103,23 @@ class LiveTraining(LiveView):
         status = self.status(self._facts(), self._step / self._total, width)
         if height < LEAST_ROWS:
             return status
-        curve = loss_curve(
+        shown = None
+        if self._maps is not None and (maps := self._maps()) is not None:
+            before = self.clock()
+            shown = beside_or_below(self._curve, maps, by_lift(maps, self._lifts), self.surface, width, height - 1)
+            self.pause = max(type(self).pause, PATIENCE * (self.clock() - before))
+        return (shown or self._curve(width, min(12, height - 6))) + status
+
+    def _curve(self, width: int, height: int) -> Lines:
+        """Draw the curve in so many columns, its plot in so many rows."""
+        return loss_curve(
             self.series() or [Series("train", [], [])],
             replace(self.surface, width=width),
-            height=min(12, height - 6),
+            height=height,
             levels=self._levels,
             x_max=self._total,
             y_max=self._top(),
         )
-        return curve + status
 
     def _top(self) -> float | None:
         """Choose the top of the frame by the first losses, so that it does not jump; at most twice the top level."""

@@ -10,7 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
+from rich.control import Control
 from rich.live import Live
+from rich.segment import ControlCode, ControlType
 from rich.text import Text
 
 from mhsa_cli.renderers.kit.console import Surface, terminal_size
@@ -42,6 +44,7 @@ class LiveView:
         self._stays = stays
         self._live: Live | None = None
         self._started, self._drawn = clock(), -math.inf
+        self._columns: list[int] = []  # of each line that is shown now
 
     def __enter__(self) -> Self:
         self._started = self.clock()
@@ -61,12 +64,14 @@ class LiveView:
     ) -> None:
         if self._live is not None:
             live, self._live = self._live, None
+            self._fit_terminal()
             if not self._stays:
                 live.update(Text(""), refresh=False)
             live.stop()
 
     def say(self, text: str) -> None:
         """Print a message above the picture."""
+        self._fit_terminal()
         self.console.print(Text(escape(text)), soft_wrap=True)
 
     def redraw_if_due(self) -> None:
@@ -79,9 +84,29 @@ class LiveView:
         if self._live is None:
             return
         self._drawn = self.clock()
-        width, height = terminal_size(self.console.file, os.environ)
-        self.console.size = (width, height)  # type: ignore[assignment]
-        self._live.update(self.picture(width, height), refresh=True)
+        width, height = self._fit_terminal()
+        picture = Lines(self.picture(width, height)[:height])
+        self._live.update(picture, refresh=True)
+        self._columns = [line.cell_len for line in picture]
+
+    def resized(self) -> bool:
+        """Return whether the terminal has another size than the picture was drawn for."""
+        return terminal_size(self.console.file, os.environ) != tuple(self.console.size)
+
+    def _fit_terminal(self) -> tuple[int, int]:
+        """Take the terminal's size as it is now; if it has become narrower, wipe the rows of wrapped lines too.
+
+        Where a terminal cuts lines instead of wrapping them, that many rows above the picture are wiped with it.
+        """
+        size = width, _ = terminal_size(self.console.file, os.environ)
+        if self._live is not None and self._columns and size != tuple(self.console.size):
+            rows = sum(max(1, math.ceil(columns / width)) for columns in self._columns)
+            wipe: list[ControlCode] = [(ControlType.CARRIAGE_RETURN,), (ControlType.ERASE_IN_LINE, 2)]
+            up: list[ControlCode] = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)]
+            back: list[ControlCode] = [(ControlType.CURSOR_DOWN, len(self._columns) - 1)] * (len(self._columns) > 1)
+            self.console.control(Control(*wipe, *up * (rows - 1), *back))
+        self.console.size = size  # type: ignore[assignment]
+        return size
 
     def picture(self, width: int, height: int) -> Lines:
         """Compose the picture for a terminal of `width` columns and `height` rows."""
