@@ -225,10 +225,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class HeadReport:
-    """The verdict, and the measurements and label of every head."""
+    """The verdict, and the measurements and label of every head.
+
+    `coalitions` are the losses with only some heads keeping their pattern, the others uniform: entry i, of 2^n, is that
+    of the heads h of `heads` whose bit h of i is set. Empty where not all of them were measured.
+    """
 
     verdict: Verdict
     heads: Sequence[HeadScore]
+    coalitions: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

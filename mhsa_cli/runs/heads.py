@@ -12,13 +12,14 @@ from mhsa_cli.errors import IS, DamageError
 from mhsa_cli.records.claim_words import sentences, words
 from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary, LayerPart, Verdict
 from mhsa_cli.records.timeline import SnapshotRecord
-from mhsa_cli.runs.codec import MALFORMED, describe_malformed, from_plain, is_count, plain
+from mhsa_cli.runs.codec import FINITE, MALFORMED, describe_malformed, from_plain, is_count, plain
 from mhsa_cli.runs.json_file import parse_document, restore_nonfinite
 from mhsa_cli.runs.listing import HEADS, SCORES, WEIGHTS
 from mhsa_cli.runs.older_keys import rename_heads
 from mhsa_cli.text import Head, escape
 
 FIGURES = ("entropy", "uniformity", "confidence", "positionality")  # among the scores in heads.json
+COALITIONS = "coalitions"  # no key where not all were measured, as in the files of older versions
 OWN = "own_scores"  # of the user; no key where there are none
 MEASURED = [field.name for field in fields(HeadScore) if field.name not in (*FIGURES, "label", "evidence")]
 LATER = {  # not in the files of older versions
@@ -52,6 +53,7 @@ def maps_to_dict(maps: HeadMaps) -> dict[str, Any]:
         "weights": maps.weights,
         **({"parts": plain(maps.parts)} if maps.parts else {}),
         "verdict": None if maps.report is None else verdict_to_dict(maps.report.verdict),
+        **({COALITIONS: maps.report.coalitions} if maps.report is not None and maps.report.coalitions else {}),
         "heads": [{**plain(head), **more} for head, more in zip(maps.heads, measured, strict=True)],
     }
 
@@ -140,7 +142,10 @@ def _report(content: Mapping[str, Any]) -> HeadReport | None:
         return None
     claims = {"claims": values.get("claims", [values["text"]]), "withheld": values.get("withheld") or None}
     verdict = from_plain(Verdict, {**values, **claims}, finite=True)
-    return HeadReport(verdict, [_score(head) for head in content["heads"]])
+    heads, losses = [_score(head) for head in content["heads"]], content.get(COALITIONS) or []
+    if losses and (len(losses) != 2 ** len(heads) or not all(map(FINITE.fits, losses))):
+        raise ValueError(f"the losses of coalitions should be {2 ** len(heads)} numbers")
+    return HeadReport(verdict, heads, losses)
 
 
 def _score(head: Mapping[str, Any]) -> HeadScore:

@@ -14,15 +14,18 @@ import torch
 
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.heads import causal, probe, random_baseline
+from mhsa_cli.core.heads.causal import ablate
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, records_of
+from mhsa_cli.errors import DamageError
 from mhsa_cli.records.claims import Status
 from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary
 from mhsa_cli.records.labels import CONDITIONAL, Label, Role
 from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
+from mhsa_cli.text import Head
 from tests.benchmarks.false_labels import count
 from tests.core.handmade import FAR, MODELS, Attended, Period, handmade, induction
 from tests.core.noise import small
@@ -97,6 +100,26 @@ def test_all_that_is_measured_is_written_and_read_back() -> None:
     assert {claim.predicate for claim in found.verdict.claims} >= {"solved by", "labels account", "need each other"}
 
 
+def test_the_losses_of_all_coalitions_are_those_of_their_ablations() -> None:
+    """All heads: the clean loss; none: all uniform; all but some: those ablated. Read back, and from older files."""
+    model, task = small(1, vocab_size=17, n_layers=2), Attended("self", vocab_size=17, seq_len=13)
+    found = report(model, task)
+    losses, every, clean = found.coalitions, 2 ** len(found.heads) - 1, found.verdict.loss_nats
+    assert len(losses) == every + 1 == 64 and losses[every] == pytest.approx(clean, abs=1e-6)
+    assert losses[0] == pytest.approx(clean + found.verdict.joint_delta_nats, abs=1e-5)
+    for bit, head in enumerate(found.heads):
+        assert losses[every ^ 1 << bit] == pytest.approx(clean + head.uniform_delta_nats, abs=1e-6)
+    rows = probe.build_probe(model, task, 3, ROWS)
+    pair = {way.way: way.loss for way in ablate(model, rows.batch, [Head(0, 1), Head(1, 2)])}
+    assert losses[every ^ 1 << 1 ^ 1 << 5] == pytest.approx(pair["uniform"], abs=1e-5) != pytest.approx(clean, abs=1e-3)
+    shown = [HeadSummary(*head.address, entropy=0.5) for head in found.heads]
+    written = json.loads(json.dumps(maps_to_dict(HeadMaps(1, "own", ["a"], [[[[1.0]]] * 3] * 2, shown, report=found))))
+    assert maps_from_dict(written).report.coalitions == losses
+    assert maps_from_dict({**written, "coalitions": None}).report.coalitions == []
+    with pytest.raises(DamageError, match="64"):
+        maps_from_dict({**written, "coalitions": losses[:-1]})
+
+
 def test_a_head_that_writes_nothing_has_no_effect() -> None:
     found = report(handmade("previous", "previous", "uniform", idle=[1]), Attended("previous"))
     assert [head.label.id for head in found.heads] == ["previous:shown", "dead", "near-uniform"]
@@ -168,6 +191,7 @@ def test_large_models_keep_their_scores_without_causes(monkeypatch: pytest.Monke
     monkeypatch.setattr(causal, "MAX_FLOPS", 0.0)
     found = report(handmade("previous"), Attended("previous"))
     head = found.heads[0]
+    assert found.coalitions == []
     assert head.uniform_delta_nats is None and head.shapley_nats is None and head.resample_delta_nats is None
     assert head.label == Label("previous", Role.PATTERN) and found.verdict.withheld.predicate == "not all measured"
     assert found.verdict.pattern_matters is True  # the joint replacement is one variant only

@@ -98,6 +98,13 @@ class Ablator:
             return self.ablated_rows("uniform", masks)
         return self.coalitions[(~masks * 2 ** torch.arange(len(self.heads))).sum(1)]
 
+    def coalition_losses(self) -> list[float]:
+        """Return the loss of every coalition, as in HeadReport; none where not all are known and finite."""
+        if self.coalitions is None:
+            return []
+        losses = self.coalitions.sum(1) / self.counts.sum()
+        return losses.tolist() if bool(losses.isfinite().all()) else []
+
     def ablated_rows(self, kind: str, masks: Tensor) -> Tensor:
         """Compute the loss sum of every row under each ablation mask (S, n), in nats: (S, B)."""
         B, T = self.inputs.shape

@@ -107,7 +107,7 @@ class Report:
         if not verdict.pattern_matters:
             withheld, fields = share_work(verdict, heads, (), None)
             unlabelled = [self._unlabelled(head) for head in heads]
-            return HeadReport(replace(verdict, **fields, withheld=withheld), unlabelled)
+            return HeadReport(replace(verdict, **fields, withheld=withheld), unlabelled, ablator.coalition_losses())
         heads = with_limits(heads, self.limits(), random_limits(self.model, self.probe))
         pairs = self._interactions() if shown is not None else []
         heads = [self._labelled(head) for head in heads]
@@ -126,7 +126,8 @@ class Report:
             *self._teamwork(heads, verdict),
         ]
         verdict = replace(verdict, claims=claims)
-        return HeadReport(verdict, [self._with_evidence(head, shown, others[head.address]) for head in heads])
+        found = [self._with_evidence(head, shown, others[head.address]) for head in heads]
+        return HeadReport(verdict, found, ablator.coalition_losses())
 
     def _with_effects(self, heads: list[HeadScore], shares: bool) -> list[HeadScore]:
         """Ablate each head in every way and add Shapley values; what exceeds the budget stays None.
