@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.keyboard import keyboard
 from mhsa_cli.commands.options import (
+    HeadsOption,
     JsonOption,
     OutputOption,
     RunOrSweepArgument,
@@ -21,6 +23,7 @@ from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import levels_of
 from mhsa_cli.config.own_score import short_score
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.load_heads import chosen_heads
 from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options, refuse_origin
 from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.jobs.timeline import Timeline, timeline_of
@@ -45,6 +48,7 @@ def timeline(
     ] = None,
     score: ScoreOption = None,
     replay: Annotated[bool, flag("--replay", "play the attention maps over training, on a terminal")] = False,
+    head: HeadsOption = None,
     output: OutputOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
@@ -52,13 +56,15 @@ def timeline(
     """Run `mhsa timeline`."""
     folder, paper = open_run_or_sweep(runs, run), Paper()
     if isinstance(folder, SweepDir):
-        refuse_options(folder, "timeline", {"--target": target, "--score": score, "--replay": replay})
+        refuse_options(folder, "timeline", {"--target": target, "--score": score, "--replay": replay, "--heads": head})
         from mhsa_cli.commands.sweep_views import show_onsets  # torch comes with it
 
         show_onsets(folder, output, as_json)
         return
     if replay:
         _check_replay(paper, as_json, run_argument(folder.path))
+    elif head is not None:
+        raise UsageError("--heads needs --replay: the timeline shows every head", "add --replay")
     refuse_origin(folder, "a timeline")
     tell_edited(folder)
     if target is not None and score is not None:
@@ -84,7 +90,7 @@ def timeline(
         print_json(_document(folder, found))
         return
     if replay:
-        _replay(paper, found)
+        _replay(paper, found, head)
     else:
         paper.draw(picture(paper.surface))
         for note in [*map(words, found.orders), *found.notes]:
@@ -103,8 +109,11 @@ def _check_replay(paper: Paper, as_json: bool, name: str) -> None:
         raise UsageError(f"--replay needs a terminal that can redraw lines: {here}", hint)
 
 
-def _replay(paper: Paper, found: Timeline) -> None:
-    """Play the maps. Raises: typer.Exit on Ctrl-C, with the code of a command that was interrupted."""
+def _replay(paper: Paper, found: Timeline, heads: str | None) -> None:
+    """Play the maps, of all heads or of --heads.
+
+    Raises: typer.Exit on Ctrl-C, with the code of a command that was interrupted; UsageError for an unknown head.
+    """
     task, tokens = ("heads", ()) if found.maps is None else (found.maps.task, found.maps.tokens)
     parts = () if found.maps is None else found.maps.parts
     frames = [
@@ -112,8 +121,10 @@ def _replay(paper: Paper, found: Timeline) -> None:
         for one in found.snapshots
         if one.maps
     ]
+    chosen = None if heads is None or not frames else chosen_heads(frames[0][0], None, heads)
     try:
-        play(paper.console, paper.surface, frames)
+        with keyboard() as keys:
+            play(paper.console, paper.surface, frames, heads=chosen, keys=keys)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

@@ -12,11 +12,12 @@ from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.kit import cells as cell_kinds
 from mhsa_cli.renderers.kit.cells import CellKind, color_bar, paint, pool
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.palette import BOLD, DIM
+from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
 from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase
 from mhsa_cli.renderers.pictures.heatmap import panels_of
 from mhsa_cli.text import Head
 
+ROOMY = 70  # columns from which the scale has its name
 GAP = 2  # columns between two heads
 LEAST, CLEAR = 8, 16  # cells a side at which pooling stops: where nothing else helps, and by choice
 
@@ -145,10 +146,10 @@ def draw_fitted(fit: Fit, maps: HeadMaps, surface: Surface, rows: int = 0) -> Li
 
 
 def scale_phrases(fit: Fit, surface: Surface) -> list[Phrase]:
-    """Explain the cells, the most important first: the scale, pooling, and what lies down and across."""
+    """Explain the cells, the most important first: pooling, the scale, and what lies down and across."""
     glyphs = surface.glyphs
     scale: Phrase = "attention in percent" if fit.kind.name == "percent" else "attention in tenths"
-    if surface.paints:
-        scale = [("attention 0 ", DIM), *color_bar(surface), (" 1", DIM)]
-    pooled: list[Phrase] = [f"pooled {fit.size}{glyphs.times}{fit.size}"] if fit.size > 1 else []
-    return [scale, *pooled, f"query {glyphs.down_text} key {glyphs.right_text}"]
+    if surface.paints and fit.kind.name != "percent":
+        scale = [("attention 0 " if surface.width >= ROOMY else "0 ", DIM), *color_bar(surface), (" 1", DIM)]
+    pooled: list[Phrase] = [[(f"pooled {fit.size}{glyphs.times}{fit.size}", PLAIN)]] if fit.size > 1 else []
+    return [*pooled, scale, f"query {glyphs.down_text} key {glyphs.right_text}"]
