@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rich.cells import cell_len
 
@@ -15,6 +16,7 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.ticks import fixed
 from mhsa_cli.text import escape
 
+T = TypeVar("T")
 GAP = 3  # columns between two heads
 _OVERHANG = 2  # columns of that gap that a head's title may use
 MAX_LINES = 44  # a grid taller than this is pooled: it should be seen at once
@@ -127,7 +129,7 @@ def _height(rows: Rows, plan: Plan) -> int:
     return sum(titles) + len(titles) * (plan.tall + 1 + (plan.axis > 0))
 
 
-def balanced(row: Sequence[Panel], per_row: int) -> list[Sequence[Panel]]:
+def balanced(row: Sequence[T], per_row: int) -> list[Sequence[T]]:
     """Cut a layer's heads into lines of nearly equal length: 8 in lines of at most 5 are 4 + 4."""
     size = math.ceil(len(row) / math.ceil(len(row) / per_row))
     return [row[start : start + size] for start in range(0, len(row), size)]

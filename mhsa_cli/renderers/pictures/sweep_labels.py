@@ -39,12 +39,9 @@ def shares_table(report: SweepReport, surface: Surface) -> Lines:
     ]
 
     def words(row: Row) -> str:
-        share = row[1]
-        if share is None:
+        if row[1] is None:
             return "no labels recorded" if row[0].models else "no finished trial"
-        if share.label is None:
-            return NO_LABELS
-        return circuit_words(share.label) if share.is_circuit else share.label.text
+        return share_words(row[1])
 
     def ends(row: Row) -> str:
         return "" if row[1] is None else interval(row[1].wilson95, surface.glyphs.dash)
@@ -61,6 +58,13 @@ def shares_table(report: SweepReport, surface: Surface) -> Lines:
         Column("95% CI", ends, "right", drop=1, legend="CI: of each share, Wilson"),
     ]
     return table(columns, rows, surface)
+
+
+def share_words(share: LabelShare) -> str:
+    """Name what models have: a head with a label, a circuit, or no label."""
+    if share.label is None:
+        return NO_LABELS
+    return circuit_words(share.label) if share.is_circuit else share.label.text
 
 
 def sets_table(report: SweepReport, surface: Surface) -> Lines:
