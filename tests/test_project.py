@@ -26,10 +26,11 @@ def test_the_wheel_says_that_it_is_typed() -> None:
     assert (PACKAGE / "py.typed").is_file()
 
 
-def test_the_wheel_holds_every_recipe() -> None:
+def test_the_wheel_holds_every_recipe_and_the_page_of_a_report() -> None:
     [patterns] = PROJECT["tool"]["setuptools"]["package-data"].values()
     packed = {path.resolve() for pattern in patterns for path in PACKAGE.glob(pattern)}
-    assert packed == {(PACKAGE / "py.typed").resolve(), *(ROOT / "configs").resolve().rglob("*.*")}
+    page = [path for path in (PACKAGE / "renderers/report").resolve().iterdir() if path.suffix in {".css", ".js"}]
+    assert packed == {(PACKAGE / "py.typed").resolve(), *(ROOT / "configs").resolve().rglob("*.*"), *page}
 
 
 def test_the_metadata_agree_with_the_package() -> None:

@@ -1,0 +1,54 @@
+// Circuit arrows from head to head (or to the logits), with what patching them costs.
+
+const PARTS = { q: "queries", k: "keys", v: "values" };
+
+function arrowWords(arrow) {
+  const to = arrow.to ? arrow.to.join(" + ") : "logits";
+  const part = arrow.part ? `, ${PARTS[arrow.part] ?? arrow.part}` : "";
+  const error = isNumber(arrow.se) ? ` \u00b1 ${nats(arrow.se)}` : "";
+  const limit = isNumber(arrow.null) ? `; random writers up to ${nats(arrow.null)}` : "";
+  return [`${arrow.from.join(" + ")} \u2192 ${to}${part}`, `${nats(arrow.delta)}${error} nats${limit}: ${arrow.status}`];
+}
+
+function circuitList(run) {
+  if (!run.arrows.length) return null;
+  const items = run.arrows.map((arrow) => {
+    const [path, effect] = arrowWords(arrow);
+    return make("li", { class: arrow.status === "shown" ? "shown" : "not-shown" }, make("span", { class: "dash", "aria-hidden": "true" }), make("b", { text: path }), " ", make("span", { text: effect }));
+  });
+  return make("div", { class: "circuit" }, make("h3", { text: "Circuit" }),
+    make("p", { class: "fine", text: "What patching a path costs: the loss that is added when the receiving heads read the writer\u2019s output from another row." }),
+    make("ul", {}, ...items));
+}
+
+function drawArrows(run, grid) {
+  const within = run.arrows.filter((arrow) => arrow.to);
+  if (!within.length) return;
+  const layer = draw("svg", { class: "arrows", "aria-hidden": "true" });
+  grid.node.append(layer);
+  grid.node.classList.add("with-arrows");
+  const card = new Map(run.heads.map((head, index) => [head.name, grid.cards[index].node]));
+  const place = () => {
+    const box = grid.node.getBoundingClientRect();
+    layer.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
+    const marks = [];
+    within.forEach((arrow) => arrow.from.forEach((from) => arrow.to.forEach((to, i) => {
+      const [a, b] = [card.get(from), card.get(to)];
+      if (a && b) marks.push(...oneArrow(arrow, a.getBoundingClientRect(), b.getBoundingClientRect(), box, i === 0));
+    })));
+    layer.replaceChildren(...marks);
+  };
+  new ResizeObserver(place).observe(grid.node);
+}
+
+function oneArrow(arrow, a, b, box, labelled) {
+  const [x1, y1] = [a.left + a.width / 2 - box.left, a.bottom - box.top];
+  const [x2, y2] = [b.left + b.width / 2 - box.left, b.top - box.top];
+  const bend = Math.max(18, (y2 - y1) / 2);
+  const kind = arrow.status === "shown" ? "shown" : "not-shown";
+  const path = `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2 - 7}`;
+  const tip = `M${x2 - 5} ${y2 - 8}L${x2} ${y2}L${x2 + 5} ${y2 - 8}Z`;
+  const marks = [draw("path", { class: `halo`, d: path }), draw("path", { class: `arrow ${kind}`, d: path }), draw("path", { class: `tip ${kind}`, d: tip })];
+  if (labelled) marks.push(draw("text", { class: "arrow-name", x: x1, y: y1 + 18, "text-anchor": "middle", text: `${gain(arrow.delta)} nats${arrow.part ? ` (${PARTS[arrow.part] ?? arrow.part})` : ""}` }));
+  return marks;
+}

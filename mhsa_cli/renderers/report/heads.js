@@ -1,0 +1,126 @@
+// A card for each head: its map, its lift over training, its sentence, its figures, its switch.
+
+function liftWords(head) {
+  return head.target ? `lift on ${head.followed}` : `lift on ${head.followed}, its closest pattern`;
+}
+
+function figures(head) {
+  const pairs = [
+    ["lift", isNumber(head.lift) ? fixed(head.lift) : null],
+    ["weight on its target", isNumber(head.mass) ? `${percent(head.mass)} (uniform: ${percent(head.uniform)})` : null],
+    ["entropy", isNumber(head.entropy) ? `${fixed(head.entropy)} (1 uniform)` : null],
+    ["effect when uniform", isNumber(head.delta) ? `${gain(head.delta)} \u00b1 ${nats(head.delta_se)} nats` : null],
+    ["share of what attention is worth", isNumber(head.share) ? `${percent(head.share)} \u00b1 ${percent(head.share_se)}` : null],
+    ["onset", head.onset ? `steps ${count(head.onset[0])} to ${count(head.onset[1])}` : null],
+  ];
+  return factList(pairs.filter(([, value]) => value !== null), "figures");
+}
+
+function scoreTable(head) {
+  const columns = ["target", "weight", "uniform", "lift", "untrained", "random q, k"];
+  const cells = (row) => row.map((value, i) => (i === 0 ? make("th", { scope: "row", text: value }) : make("td", { text: fixed(value) })));
+  const rows = head.scores.map((row) => make("tr", {}, ...cells(row)));
+  const headings = make("tr", {}, ...columns.map((text) => make("th", { scope: "col", text })));
+  return make("div", { class: "scroll" }, make("table", { class: "scores" }, make("thead", {}, headings), make("tbody", {}, ...rows)));
+}
+
+function switchButton(head, index, off) {
+  if (!off) return null;
+  const state = make("span", { class: "state", text: "on" });
+  return make("button", {
+    type: "button", class: "switch", "aria-pressed": "false", "aria-label": `${head.name} uniform`, disabled: !off.can(index),
+    title: `Make ${head.name} uniform`, on: { click: () => off.toggle(index) },
+  }, state);
+}
+
+function liftSpark(run, head, index, last) {
+  const value = make("output", { class: "lift-value" });
+  const chart = timeChart({
+    label: "", height: 34, last, compact: true, range: () => liftRange(run),
+    drawMarks: (plot) => {
+      if (head.onset) {
+        const [from, to] = head.onset.map((step) => plot.x(Math.min(last, step)));
+        plot.layer.append(draw("rect", { class: "onset", x: from, width: Math.max(2, to - from), y: plot.top, height: plot.bottom - plot.top }));
+      }
+      plot.layer.append(draw("line", { class: "zero", x1: plot.left, x2: plot.right, y1: plot.y(0), y2: plot.y(0) }));
+      plot.layer.append(draw("path", { class: "line lift", stroke: headColor(index), d: linePath(plot, liftPoints(run, head)) }));
+    },
+  });
+  const node = make("div", { class: "spark" }, make("div", { class: "spark-head" }, make("span", { text: liftWords(head) }), value), run.steps.length ? chart.node : null);
+  return {
+    node,
+    show(step) {
+      const lift = liftAt(run, head, step);
+      value.textContent = fixed(lift);
+      chart.moveTo(step, () => [[lift, headColor(index)]]);
+      chart.describe(`${head.name}: ${liftWords(head)} ${fixed(lift)} at step ${step}`);
+    },
+  };
+}
+
+function liftAt(run, head, step) {
+  if (!run.steps.length) return head.lift;
+  const at = lastUpTo(run.steps, step);
+  return at < 0 ? null : head.lifts[at] ?? null;
+}
+
+function headCard(run, head, index, { at, off, last, highlight }) {
+  const spark = liftSpark(run, head, index, last);
+  const when = (maps) => (maps.step === null || maps.step === undefined ? "" : `, step ${maps.step}`);
+  const map = attentionMap(run, head, at, (maps) => `Attention map of ${head.name}${when(maps)}${head.label ? `, ${head.label}` : ""}. ${head.sentence} Arrow keys read its cells.`);
+  const button = switchButton(head, index, off);
+  const enlarge = make("button", {
+    type: "button", class: "quiet icon", "aria-pressed": "false", "aria-label": `${head.name} large`, title: "Enlarge", text: "\u2922",
+    on: { click: () => enlarge.setAttribute("aria-pressed", String(card.classList.toggle("large"))) },
+  });
+  const swatch = make("span", { class: "swatch" });
+  swatch.style.background = headColor(index);
+  const uniform = make("span", { class: "stamp", text: "uniform", "aria-hidden": "true" });
+  map.node.append(uniform);
+  const card = make("article", { class: "head", id: null, "aria-label": head.name },
+    make("header", {}, run.steps.length ? swatch : null, make("h4", { text: head.name }), enlarge, button),
+    map.node, map.readout, spark.node,
+    make("p", { class: "sentence", text: head.sentence }),
+    disclosure("figures", figures(head), head.why ? make("p", { class: "why", text: head.why }) : null, head.scores.length ? scoreTable(head) : null));
+  fill(card, { on: {
+    pointerenter: () => highlight(head.name),
+    pointerleave: () => highlight(null),
+    focusin: () => highlight(head.name),
+    focusout: () => highlight(null),
+  } }, []);
+  const showSwitch = () => {
+    const isOff = off.off.has(index);
+    card.classList.toggle("off", isOff);
+    button.setAttribute("aria-pressed", String(isOff));
+    button.firstChild.textContent = isOff ? "off" : "on";
+  };
+  if (off) off.watch(showSwitch);
+  return {
+    node: card,
+    show(step) {
+      map.show(step);
+      spark.show(step);
+    },
+  };
+}
+
+// The cards, layer by layer, with the arrows of the circuit over them.
+function headGrid(run, shared) {
+  const grid = make("div", { class: "layers" });
+  const cards = [];
+  const [L] = run.shape;
+  for (let layer = 0; layer < L; layer++) {
+    const mine = run.heads.map((head, index) => [head, index]).filter(([head]) => head.layer === layer);
+    const row = make("div", { class: "layer-heads" });
+    row.style.setProperty("--heads", String(mine.length));
+    for (const [head, index] of mine) {
+      const card = headCard(run, head, index, shared);
+      cards.push(card);
+      row.append(card.node);
+    }
+    const { role } = partOf(run, layer);
+    const title = make("h3", { text: `Layer ${layer}${role ? ` (${role})` : ""}` });
+    grid.append(make("section", { class: "layer" }, L > 1 || role ? title : null, row));
+  }
+  return { node: grid, cards, show: (step) => cards.forEach((card) => card.show(step)) };
+}

@@ -1,0 +1,122 @@
+// A head's attention map: one pixel a weight, enlarged; its tokens; the cell under pointer or keyboard.
+
+const FUTURE = [0, 0, 0, 0];
+const ALARM = [208, 64, 64, 255];
+
+function shade(weight) {
+  if (!Number.isFinite(weight)) return ALARM;
+  const [red, green, blue] = COLORS.shades[Math.round(Math.min(1, Math.max(0, weight)) * 100)];
+  return [red, green, blue, 255];
+}
+
+function tokenText(token) {
+  return token.trim() === "" ? token.replace(/ /g, "\u2423").replace(/\n/g, "\u21b5").replace(/\t/g, "\u21e5") || "\u2205" : token;
+}
+
+function axis(className, tokens) {
+  return make("div", { class: `axis ${className}`, "aria-hidden": "true" }, ...tokens.map((token) => make("span", { text: tokenText(token) })));
+}
+
+function attentionMap(run, head, at, describe) {
+  const part = partOf(run, head.layer);
+  const canvas = make("canvas", { role: "img", tabindex: "0", class: "map" });
+  const marker = make("div", { class: "marker", hidden: true });
+  const frame = make("div", { class: "map-frame" }, canvas, marker);
+  const [left, below] = [axis("queries", part.queries), axis("keys", part.keys)];
+  const node = make("div", { class: "map-grid" }, left, frame, below);
+  const readout = make("p", { class: "readout", "aria-hidden": "true" });
+  const pen = canvas.getContext("2d");
+  let [maps, rows, cols, cell] = [null, 0, 0, null];
+
+  const masked = (query, key) => part.causal && key > query;
+  const spot = (index, tokens) => {
+    const first = index * maps.pool;
+    if (maps.pool === 1) return `${first} \u201c${tokenText(tokens[first] ?? "")}\u201d`;
+    return `${first}\u2013${Math.min(tokens.length, first + maps.pool) - 1}`;
+  };
+
+  function sentence() {
+    const [query, key] = cell;
+    const pair = `query ${spot(query, part.queries)}, key ${spot(key, part.keys)}`;
+    if (masked(query, key)) return `${pair}: masked`;
+    const weight = maps.weight(head.layer, head.head, query, key);
+    const value = !Number.isFinite(weight) ? "not finite" : maps.exact ? fixed(weight, 3) : percent(weight);
+    return `${pair}: ${value}${maps.pool > 1 ? " (mean of pooled weights)" : ""}`;
+  }
+
+  function point(next, spoken = false) {
+    cell = next;
+    marker.hidden = cell === null;
+    readout.textContent = cell ? sentence() : "";
+    if (!cell) return;
+    Object.assign(marker.style, {
+      left: `${(cell[1] / cols) * 100}%`, top: `${(cell[0] / rows) * 100}%`, width: `${100 / cols}%`, height: `${100 / rows}%`,
+    });
+    if (spoken) announce(`${head.name}, ${sentence()}`);
+  }
+
+  function under(event) {
+    const box = canvas.getBoundingClientRect();
+    const row = Math.floor(((event.clientY - box.top) / box.height) * rows);
+    const col = Math.floor(((event.clientX - box.left) / box.width) * cols);
+    point([Math.min(rows - 1, Math.max(0, row)), Math.min(cols - 1, Math.max(0, col))]);
+  }
+
+  const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  fill(canvas, { on: {
+    pointermove: under,
+    pointerdown: under,
+    pointerleave: () => document.activeElement !== canvas && point(null),
+    focus: () => canvas.matches(":focus-visible") && !cell && point([rows - 1, 0], true),
+    blur: () => point(null),
+    keydown: (event) => {
+      if (event.key === "Escape") return canvas.blur();
+      if (!(event.key in moves) || event.shiftKey || event.altKey || event.ctrlKey || event.metaKey) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const [down, right] = moves[event.key];
+      const [query, key] = cell ?? [0, 0];
+      point([Math.min(rows - 1, Math.max(0, query + down)), Math.min(cols - 1, Math.max(0, key + right))], true);
+    },
+  } }, []);
+
+  // Tokens stand beside the map where a cell has the room; long ones stand upright below it.
+  const longest = Math.max(...part.keys.map((token) => [...tokenText(token)].length), 1);
+  node.classList.toggle("upright", longest > 2);
+  const fit = () => {
+    const cellSize = frame.clientWidth / part.keys.length;
+    node.classList.toggle("bare", cellSize < (longest > 2 ? 11 : 13) || maps?.pool > 1);
+    node.style.setProperty("--token", `${Math.min(11, cellSize * 0.68)}px`);
+  };
+  onWidth(node, fit);
+
+  return {
+    node, readout,
+    show(step) {
+      const before = maps;
+      maps = at(step);
+      [rows, cols] = maps.size(head.layer);
+      if (canvas.width !== cols || canvas.height !== rows) [canvas.width, canvas.height] = [cols, rows];
+      if (before?.pool !== maps.pool) fit();
+      const image = pen.createImageData(cols, rows);
+      for (let query = 0; query < rows; query++) {
+        for (let key = 0; key < cols; key++) {
+          const color = masked(query, key) ? FUTURE : shade(maps.weight(head.layer, head.head, query, key));
+          image.data.set(color, (query * cols + key) * 4);
+        }
+      }
+      pen.putImageData(image, 0, 0);
+      canvas.setAttribute("aria-label", describe(maps));
+      if (cell) point([Math.min(rows - 1, cell[0]), Math.min(cols - 1, cell[1])]);
+    },
+  };
+}
+
+function legend(run) {
+  const bar = make("span", { class: "ramp" });
+  bar.style.background = `linear-gradient(to right, ${COLORS.shades.filter((_, i) => i % 10 === 0).map((rgb) => `rgb(${rgb})`).join(", ")})`;
+  const masked = run.parts ? run.parts.some(({ role }) => role === "decoder") : run.causal;
+  return make("p", { class: "legend" }, make("span", { text: "attention weight" }), make("span", { class: "ramp-box" }, make("span", { text: "0" }), bar, make("span", { text: "1" })),
+    masked ? make("span", { class: "ramp-box" }, make("span", { class: "masked-swatch" }), make("span", { text: "masked" })) : null,
+    make("span", { text: "rows are queries, columns are keys" }));
+}

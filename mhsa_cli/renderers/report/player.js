@@ -1,0 +1,103 @@
+// The step: a slider, play and pause, speed, keys.
+
+const FULL_PLAY = 9; // seconds from the first step to the last at speed 1
+const STILL_RATE = 3; // places a second where the reader asked for less motion
+
+function player(steps) {
+  const end = steps.length - 1;
+  let index = end;
+  let playing = false;
+  let clock = null;
+  let views = [];
+  const icon = make("span", { "aria-hidden": "true", class: "play-icon" });
+  const play = make("button", { type: "button", class: "play", "aria-label": "Play", title: "Play or pause (space)", on: { click: () => (playing ? pause() : start()) } }, icon);
+  const slider = make("input", { type: "range", min: 0, max: end, step: 1, "aria-label": "Training step", on: { input: () => {
+    pause();
+    go(Number(slider.value));
+  } } });
+  const stepText = make("output", { class: "step" });
+  const lossText = make("output", { class: "now-loss" });
+  const offText = make("output", { class: "now-off" });
+  const speed = make("select", { "aria-label": "Speed", title: "Speed" },
+    ...[0.25, 0.5, 1, 2, 4].map((value) => make("option", { value, selected: value === 1, text: `${value}\u00d7` })));
+  const node = make("div", { class: "player", role: "group", "aria-label": "Training on a slider" },
+    play, slider, speed, make("div", { class: "now" }, stepText, lossText, offText));
+  slider.value = String(end);
+
+  function go(next) {
+    index = Math.min(end, Math.max(0, next));
+    const step = steps[index];
+    slider.value = String(index);
+    slider.setAttribute("aria-valuetext", `step ${step} of ${steps[end]}`);
+    stepText.textContent = `step ${count(step)} of ${count(steps[end])}`;
+    const losses = views.map((view) => nats(view.lossAt(step)));
+    lossText.textContent = losses.length ? `loss ${losses.join(" | ")}` : "";
+    views.forEach((view) => view.show(step));
+  }
+
+  function showOff() {
+    const parts = views.filter((view) => view.off?.off.size).map((view) => `${view.off.off.size} off: ${nats(view.off.loss())}`);
+    offText.textContent = parts.join(" | ");
+  }
+
+  function start() {
+    playing = true;
+    if (index === end) go(0);
+    play.setAttribute("aria-label", "Pause");
+    play.classList.add("playing");
+    const quiet = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    let [before, place] = [performance.now(), index];
+    const tick = (now) => {
+      const rate = (end / FULL_PLAY) * Number(speed.value);
+      const capped = quiet ? Math.min(rate, STILL_RATE) : rate;
+      place += ((now - before) / 1000) * capped;
+      before = now;
+      if (Math.floor(place) !== index) go(Math.floor(place));
+      if (index >= end) return pause();
+      clock = requestAnimationFrame(tick);
+    };
+    clock = requestAnimationFrame(tick);
+  }
+
+  function pause() {
+    cancelAnimationFrame(clock);
+    playing = false;
+    play.setAttribute("aria-label", "Play");
+    play.classList.remove("playing");
+    if (views.length) announce(`step ${steps[index]}`);
+  }
+
+  function key(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const tag = event.target.tagName;
+    if (tag === "SELECT" || (tag === "INPUT" && event.key !== " ")) return;
+    const moves = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: end, PageUp: index - 10, PageDown: index + 10 };
+    if (event.key === " " && tag !== "BUTTON" && tag !== "SUMMARY") playing ? pause() : start();
+    else if (event.key in moves && !["Home", "End", "PageUp", "PageDown"].includes(event.key)) {
+      pause();
+      go(moves[event.key]);
+    } else return;
+    event.preventDefault();
+  }
+  document.addEventListener("keydown", key);
+
+  return {
+    node: end > 0 ? node : null,
+    // Goes to the recorded step nearest to a place on the curve.
+    seek(step) {
+      pause();
+      const at = Math.max(0, lastUpTo(steps, step));
+      go(at < end && steps[at + 1] - step < step - steps[at] ? at + 1 : at);
+    },
+    show(list) {
+      views = list;
+      views.forEach((view) => view.off?.watch(showOff));
+      if (steps.length) go(index);
+      else views.forEach((view) => view.show(0));
+    },
+    stop() {
+      cancelAnimationFrame(clock);
+      document.removeEventListener("keydown", key);
+    },
+  };
+}

@@ -1,0 +1,41 @@
+// Everything about one run, moving with the step.
+
+function runView(run, { last, seek, heading }) {
+  const off = switches(run);
+  const loss = lossFigure(run, last, seek);
+  const lifts = liftFigure(run, last, seek);
+  const grid = headGrid(run, { at: mapsOf(run), off, last, highlight: (name) => lifts?.highlight(name) });
+  const mapsAt = make("output", { class: "maps-at" });
+  const [headline, ...more] = run.sentences;
+  const about = make("header", { class: "about" },
+    make(heading, { text: run.name }),
+    make("p", { class: "task", text: [run.task, run.origin ? `from ${run.origin}` : ""].filter(Boolean).join(" \u00b7 ") }),
+    headline ? make("p", { class: "headline", text: headline }) : null,
+    ...more.map((text) => make("p", { class: "more", text })),
+    run.checks ? make("p", { class: "caution", text: run.checks }) : null);
+  const side = [loss?.node, lifts?.node, ablationPanel(run, off)].filter(Boolean);
+  const node = make("section", { class: "run", "aria-label": run.name }, about,
+    make("div", { class: side.length ? "body" : "body single" },
+      side.length ? make("div", { class: "side" }, ...side) : null,
+      make("div", { class: "main" },
+        make("div", { class: "maps-head" }, make("h2", { text: "Heads" }), mapsAt, legend(run)),
+        run.note ? make("p", { class: "fine", text: run.note }) : null,
+        grid.node, circuitList(run))),
+    make("footer", { class: "run-foot" },
+      run.facts.length ? disclosure("facts", factList(run.facts, "facts")) : null,
+      run.settings.length ? disclosure("settings that differ from the defaults", factList(run.settings, "facts settings")) : null));
+  drawArrows(run, grid);
+  const at = mapsOf(run);
+  return {
+    node, run, off,
+    lossAt: (step) => lossAt(run.curve.eval.length ? run.curve.eval : run.curve.train, step),
+    show(step) {
+      loss?.show(step);
+      lifts?.show(step);
+      grid.show(step);
+      const maps = at(step);
+      const where = maps.step === null || maps.step === undefined ? "" : `maps of step ${count(maps.step)}`;
+      mapsAt.textContent = [where, maps.exact ? "" : "in percent", maps.pool > 1 ? `pooled ${maps.pool} \u00d7 ${maps.pool}` : ""].filter(Boolean).join(", ");
+    },
+  };
+}
