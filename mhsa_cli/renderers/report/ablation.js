@@ -48,10 +48,8 @@ function ablationWords(run, off) {
   const chosen = [...off.off].sort((a, b) => a - b).map((index) => run.heads[index].name);
   const loss = off.loss();
   if (!chosen.length) return `All heads keep their patterns: loss ${nats(loss)} nats.`;
-  const change = loss - run.ablation.clean;
-  const error = off.error();
-  const about = isNumber(error) ? ` \u00b1 ${nats(error)}` : "";
-  return `Uniform attention in ${names(chosen)}: loss ${nats(loss)} nats, ${gain(change)}${about} to that of all heads.`;
+  const change = withError(loss - run.ablation.clean, off.error(), true);
+  return `Uniform attention in ${names(chosen)}: loss ${nats(loss)} nats, ${change} against ${nats(run.ablation.clean)} with all heads.`;
 }
 
 function ablationPanel(run, off) {

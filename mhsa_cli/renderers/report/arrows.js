@@ -5,9 +5,8 @@ const PARTS = { q: "queries", k: "keys", v: "values" };
 function arrowWords(arrow) {
   const to = arrow.to ? arrow.to.join(" + ") : "logits";
   const part = arrow.part ? `, ${PARTS[arrow.part] ?? arrow.part}` : "";
-  const error = isNumber(arrow.se) ? ` \u00b1 ${nats(arrow.se)}` : "";
-  const limit = isNumber(arrow.null) ? `; random writers up to ${nats(arrow.null)}` : "";
-  return [`${arrow.from.join(" + ")} \u2192 ${to}${part}`, `${nats(arrow.delta)}${error} nats${limit}: ${arrow.status}`];
+  const limit = isNumber(arrow.null) ? ` (random writers: up to ${fixed(arrow.null)})` : "";
+  return [`${arrow.from.join(" + ")} \u2192 ${to}${part}`, `${withError(arrow.delta, arrow.se, true)} nats${limit}: ${arrow.status}`];
 }
 
 function circuitList(run) {
@@ -34,21 +33,28 @@ function drawArrows(run, grid) {
     const marks = [];
     within.forEach((arrow) => arrow.from.forEach((from) => arrow.to.forEach((to, i) => {
       const [a, b] = [card.get(from), card.get(to)];
-      if (a && b) marks.push(...oneArrow(arrow, a.getBoundingClientRect(), b.getBoundingClientRect(), box, i === 0));
+      if (a && b) marks.push(...oneArrow(arrow, a, b, box, i === 0));
     })));
     layer.replaceChildren(...marks);
   };
   new ResizeObserver(place).observe(grid.node);
 }
 
-function oneArrow(arrow, a, b, box, labelled) {
-  const [x1, y1] = [a.left + a.width / 2 - box.left, a.bottom - box.top];
+// From the foot of a card, straight down to the foot of its layer, then over to the head of the other card.
+function oneArrow(arrow, from, to, box, labelled) {
+  const [a, b, floor] = [from, to, from.parentElement].map((node) => node.getBoundingClientRect());
+  const [x1, y1] = [a.left + a.width / 2 - box.left, a.bottom - box.top + 2];
   const [x2, y2] = [b.left + b.width / 2 - box.left, b.top - box.top];
-  const bend = Math.max(18, (y2 - y1) / 2);
+  const bottom = floor.bottom - box.top;
+  const bend = Math.max(16, (y2 - bottom) / 2);
   const kind = arrow.status === "shown" ? "shown" : "not-shown";
-  const path = `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2 - 7}`;
-  const tip = `M${x2 - 5} ${y2 - 8}L${x2} ${y2}L${x2 + 5} ${y2 - 8}Z`;
-  const marks = [draw("path", { class: `halo`, d: path }), draw("path", { class: `arrow ${kind}`, d: path }), draw("path", { class: `tip ${kind}`, d: tip })];
-  if (labelled) marks.push(draw("text", { class: "arrow-name", x: x1, y: y1 + 18, "text-anchor": "middle", text: `${gain(arrow.delta)} nats${arrow.part ? ` (${PARTS[arrow.part] ?? arrow.part})` : ""}` }));
+  const path = `M${x1} ${y1}V${bottom}C${x1} ${bottom + bend} ${x2} ${y2 - bend} ${x2} ${y2 - 8}`;
+  const tip = `M${x2 - 4.5} ${y2 - 9}L${x2} ${y2 - 1}L${x2 + 4.5} ${y2 - 9}Z`;
+  const marks = [draw("path", { class: `arrow ${kind}`, d: path }), draw("path", { class: `tip ${kind}`, d: tip })];
+  if (labelled) {
+    const left = x1 > box.width - 150;
+    const text = `${arrow.delta >= 0 ? "+" : ""}${fixed(arrow.delta)} nats${arrow.part ? ` (${PARTS[arrow.part] ?? arrow.part})` : ""}`;
+    marks.push(draw("text", { class: "arrow-name", x: x1 + (left ? -9 : 9), y: bottom + 13, "text-anchor": left ? "end" : "start", text }));
+  }
   return marks;
 }

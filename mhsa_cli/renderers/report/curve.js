@@ -38,7 +38,7 @@ function lossFigure(run, last, seek) {
     },
   });
   const scale = make("button", {
-    type: "button", class: "quiet", "aria-pressed": "false", text: "log scale",
+    type: "button", class: "quiet", "aria-pressed": "false", text: "log", "aria-label": "Logarithmic scale",
     on: { click: () => {
       log = !log;
       scale.setAttribute("aria-pressed", String(log));
@@ -47,7 +47,7 @@ function lossFigure(run, last, seek) {
   });
   const legend = shown.map((name) => make("span", { class: `key ${name}` }, make("span", { text: name }), values[name]));
   const node = make("figure", { class: "loss" },
-    make("figcaption", {}, make("strong", { text: "Loss" }), make("span", { class: "unit", text: "nats" }), ...legend, scale), chart.node);
+    make("figcaption", {}, make("strong", { text: "Loss, nats" }), ...legend, scale), chart.node);
   return {
     node,
     show(step) {
@@ -63,34 +63,65 @@ function headColor(index) {
   return COLORS.lines[index % COLORS.lines.length];
 }
 
-function liftPoints(run, head) {
-  return run.steps.map((step, i) => [step, head.lifts[i] ?? null]);
+// The lifts drawn: each head's on the target it follows, or all heads' on one target that the reader chose.
+function liftChoice(run) {
+  const watchers = [];
+  let target = null;
+  const targets = [...new Set(run.heads.flatMap((head) => Object.keys(head.all_lifts ?? {})))];
+  const choice = {
+    targets,
+    watch: (act) => watchers.push(act),
+    of: (head) => (target === null ? head.lifts : head.all_lifts?.[target] ?? []),
+    words(head) {
+      if (target !== null) return `lift on ${target}`;
+      return head.followed ? `lift on ${head.followed}` : "lift";
+    },
+    at(head, step) {
+      if (!run.steps.length) return head.lift;
+      const place = lastUpTo(run.steps, step);
+      return place < 0 ? null : choice.of(head)[place] ?? null;
+    },
+    points: (head) => run.steps.map((step, i) => [step, choice.of(head)[i] ?? null]),
+    range() {
+      const least = run.heads.flatMap(choice.of).filter(isNumber).reduce((a, b) => Math.min(a, b), 0);
+      return [Math.min(-0.05, Math.floor(least * 10) / 10), 1];
+    },
+    choose(next) {
+      target = next;
+      watchers.forEach((act) => act());
+    },
+  };
+  return choice;
 }
 
-function liftRange(run) {
-  const all = run.heads.flatMap((head) => head.lifts).filter(isNumber);
-  return [Math.min(-0.05, Math.floor(all.reduce((a, b) => Math.min(a, b), 0) * 10) / 10), 1];
+function targetMenu(choice) {
+  if (choice.targets.length < 2) return null;
+  const menu = make("select", { class: "small", "aria-label": "Target of the lifts", on: { change: () => choice.choose(menu.value || null) } },
+    make("option", { value: "", text: "on its own target" }), ...choice.targets.map((name) => make("option", { value: name, text: `on ${name}` })));
+  return menu;
 }
 
 // One line a head; `highlight(name)` lets the others fade.
-function liftFigure(run, last, seek) {
-  if (!run.steps.length) return null;
+function liftFigure(run, choice, last, seek) {
+  if (!run.steps.length || !run.heads.length) return null;
   const lines = new Map();
   const chart = timeChart({
-    label: "Lifts of all heads over training", height: 170, last, seek,
-    range: () => liftRange(run),
+    label: "Lift of every head over training: 0 uniform, 1 all weight on its target", height: 170, last, seek,
+    range: choice.range,
     drawMarks: (plot) => {
       plot.layer.append(draw("line", { class: "zero", x1: plot.left, x2: plot.right, y1: plot.y(0), y2: plot.y(0) }));
       run.heads.forEach((head, i) => {
         const dash = Math.floor(i / COLORS.lines.length) % 3;
-        const line = draw("path", { class: `line lift dash-${dash}`, stroke: headColor(i), d: linePath(plot, liftPoints(run, head)) });
+        const line = draw("path", { class: `line lift dash-${dash}`, stroke: headColor(i), d: linePath(plot, choice.points(head)) });
         lines.set(head.name, line);
         plot.layer.append(line);
       });
     },
   });
+  choice.watch(chart.redraw);
   const node = make("figure", { class: "lifts" },
-    make("figcaption", {}, make("strong", { text: "Lift of each head" }), make("span", { class: "unit", text: "0 uniform, 1 all weight on its target" })), chart.node);
+    make("figcaption", {}, make("strong", { text: "Lift of each head" }), targetMenu(choice)), chart.node,
+    make("p", { class: "fine", text: "0 uniform, 1 all weight on the target, below 0 avoids it" }));
   return {
     node,
     show: (step) => chart.moveTo(step),

@@ -1,27 +1,25 @@
 // A card for each head: its map, its lift over training, its sentence, its figures, its switch.
 
-function liftWords(head) {
-  return head.target ? `lift on ${head.followed}` : `lift on ${head.followed}, its closest pattern`;
-}
-
 function figures(head) {
   const pairs = [
     ["lift", isNumber(head.lift) ? fixed(head.lift) : null],
     ["weight on its target", isNumber(head.mass) ? `${percent(head.mass)} (uniform: ${percent(head.uniform)})` : null],
     ["entropy", isNumber(head.entropy) ? `${fixed(head.entropy)} (1 uniform)` : null],
-    ["effect when uniform", isNumber(head.delta) ? `${gain(head.delta)} \u00b1 ${nats(head.delta_se)} nats` : null],
-    ["share of what attention is worth", isNumber(head.share) ? `${percent(head.share)} \u00b1 ${percent(head.share_se)}` : null],
+    ["effect when uniform", isNumber(head.delta) ? `${withError(head.delta, head.delta_se, true)} nats` : null],
+    ["share of what attention is worth", isNumber(head.share) ? percent(head.share) + (isNumber(head.share_se) ? ` \u00b1 ${percent(head.share_se)}` : "") : null],
     ["onset", head.onset ? `steps ${count(head.onset[0])} to ${count(head.onset[1])}` : null],
   ];
   return factList(pairs.filter(([, value]) => value !== null), "figures");
 }
 
 function scoreTable(head) {
-  const columns = ["target", "weight", "uniform", "lift", "untrained", "random q, k"];
-  const cells = (row) => row.map((value, i) => (i === 0 ? make("th", { scope: "row", text: value }) : make("td", { text: fixed(value) })));
+  const columns = ["target", "weight", "uniform", "lift", "limit"];
+  const limit = (values) => values.filter(isNumber).reduce((a, b) => Math.max(a, b), -Infinity);
+  const cells = ([...row]) => [...row.slice(0, 4), limit(row.slice(4))].map((value, i) => (i === 0 ? make("th", { scope: "row", text: value }) : make("td", { text: fixed(value) })));
   const rows = head.scores.map((row) => make("tr", {}, ...cells(row)));
   const headings = make("tr", {}, ...columns.map((text) => make("th", { scope: "col", text })));
-  return make("div", { class: "scroll" }, make("table", { class: "scores" }, make("thead", {}, headings), make("tbody", {}, ...rows)));
+  return make("div", { class: "scroll" }, make("table", { class: "scores" }, make("thead", {}, headings), make("tbody", {}, ...rows)),
+    make("p", { class: "fine", text: "limit: the lift that untrained heads, and random queries and keys in this model, stay below (99th percentile)" }));
 }
 
 function switchButton(head, index, off) {
@@ -33,39 +31,40 @@ function switchButton(head, index, off) {
   }, state);
 }
 
-function liftSpark(run, head, index, last) {
-  const value = make("output", { class: "lift-value" });
+function liftSpark(run, head, index, choice, last) {
+  const [name, value] = [make("span", {}), make("output", { class: "lift-value" })];
+  let now = 0;
   const chart = timeChart({
-    label: "", height: 34, last, compact: true, range: () => liftRange(run),
+    label: "", height: 38, last, compact: true, range: choice.range,
     drawMarks: (plot) => {
       if (head.onset) {
         const [from, to] = head.onset.map((step) => plot.x(Math.min(last, step)));
         plot.layer.append(draw("rect", { class: "onset", x: from, width: Math.max(2, to - from), y: plot.top, height: plot.bottom - plot.top }));
       }
       plot.layer.append(draw("line", { class: "zero", x1: plot.left, x2: plot.right, y1: plot.y(0), y2: plot.y(0) }));
-      plot.layer.append(draw("path", { class: "line lift", stroke: headColor(index), d: linePath(plot, liftPoints(run, head)) }));
+      plot.layer.append(draw("path", { class: "line lift", stroke: headColor(index), d: linePath(plot, choice.points(head)) }));
     },
   });
-  const node = make("div", { class: "spark" }, make("div", { class: "spark-head" }, make("span", { text: liftWords(head) }), value), run.steps.length ? chart.node : null);
-  return {
-    node,
+  const spark = {
+    node: make("div", { class: "spark" }, make("div", { class: "spark-head" }, name, value), run.steps.length ? chart.node : null),
     show(step) {
-      const lift = liftAt(run, head, step);
+      now = step;
+      const lift = choice.at(head, step);
+      name.textContent = choice.words(head);
       value.textContent = fixed(lift);
-      chart.moveTo(step, () => [[lift, headColor(index)]]);
-      chart.describe(`${head.name}: ${liftWords(head)} ${fixed(lift)} at step ${step}`);
+      chart.moveTo(step, () => [[choice.at(head, now), headColor(index)]]);
+      chart.describe(`${head.name}: ${choice.words(head)} ${fixed(lift)} at step ${step}`);
     },
   };
+  choice.watch(() => {
+    chart.redraw();
+    spark.show(now);
+  });
+  return spark;
 }
 
-function liftAt(run, head, step) {
-  if (!run.steps.length) return head.lift;
-  const at = lastUpTo(run.steps, step);
-  return at < 0 ? null : head.lifts[at] ?? null;
-}
-
-function headCard(run, head, index, { at, off, last, highlight }) {
-  const spark = liftSpark(run, head, index, last);
+function headCard(run, head, index, { at, off, choice, last, highlight }) {
+  const spark = liftSpark(run, head, index, choice, last);
   const when = (maps) => (maps.step === null || maps.step === undefined ? "" : `, step ${maps.step}`);
   const map = attentionMap(run, head, at, (maps) => `Attention map of ${head.name}${when(maps)}${head.label ? `, ${head.label}` : ""}. ${head.sentence} Arrow keys read its cells.`);
   const button = switchButton(head, index, off);
@@ -77,11 +76,13 @@ function headCard(run, head, index, { at, off, last, highlight }) {
   swatch.style.background = headColor(index);
   const uniform = make("span", { class: "stamp", text: "uniform", "aria-hidden": "true" });
   map.node.append(uniform);
-  const card = make("article", { class: "head", id: null, "aria-label": head.name },
+  const card = make("article", { class: "head", "aria-label": head.name },
     make("header", {}, run.steps.length ? swatch : null, make("h4", { text: head.name }), enlarge, button),
-    map.node, map.readout, spark.node,
+    map.node, spark.node,
     make("p", { class: "sentence", text: head.sentence }),
-    disclosure("figures", figures(head), head.why ? make("p", { class: "why", text: head.why }) : null, head.scores.length ? scoreTable(head) : null));
+    head.why || head.scores.length
+      ? disclosure("figures", figures(head), head.why ? make("p", { class: "why", text: head.why }) : null, head.scores.length ? scoreTable(head) : null)
+      : null);
   fill(card, { on: {
     pointerenter: () => highlight(head.name),
     pointerleave: () => highlight(null),

@@ -21,10 +21,10 @@ function attentionMap(run, head, at, describe) {
   const part = partOf(run, head.layer);
   const canvas = make("canvas", { role: "img", tabindex: "0", class: "map" });
   const marker = make("div", { class: "marker", hidden: true });
-  const frame = make("div", { class: "map-frame" }, canvas, marker);
+  const tip = make("div", { class: "tip-box", hidden: true, "aria-hidden": "true" });
+  const frame = make("div", { class: "map-frame" }, canvas, marker, tip);
   const [left, below] = [axis("queries", part.queries), axis("keys", part.keys)];
   const node = make("div", { class: "map-grid" }, left, frame, below);
-  const readout = make("p", { class: "readout", "aria-hidden": "true" });
   const pen = canvas.getContext("2d");
   let [maps, rows, cols, cell] = [null, 0, 0, null];
 
@@ -35,24 +35,35 @@ function attentionMap(run, head, at, describe) {
     return `${first}\u2013${Math.min(tokens.length, first + maps.pool) - 1}`;
   };
 
-  function sentence() {
+  // [query, key, weight] in words.
+  function cellWords() {
     const [query, key] = cell;
-    const pair = `query ${spot(query, part.queries)}, key ${spot(key, part.keys)}`;
-    if (masked(query, key)) return `${pair}: masked`;
     const weight = maps.weight(head.layer, head.head, query, key);
-    const value = !Number.isFinite(weight) ? "not finite" : maps.exact ? fixed(weight, 3) : percent(weight);
-    return `${pair}: ${value}${maps.pool > 1 ? " (mean of pooled weights)" : ""}`;
+    let value = maps.exact ? `weight ${fixed(weight, 3)}` : `weight ${percent(weight)}`;
+    if (maps.pool > 1) value += `, pooled ${maps.pool} \u00d7 ${maps.pool}`;
+    if (!Number.isFinite(weight)) value = "not finite";
+    if (masked(query, key)) value = "masked";
+    return [`query ${spot(query, part.queries)}`, `key ${spot(key, part.keys)}`, value];
   }
 
   function point(next, spoken = false) {
     cell = next;
-    marker.hidden = cell === null;
-    readout.textContent = cell ? sentence() : "";
+    marker.hidden = tip.hidden = cell === null;
     if (!cell) return;
+    const said = cellWords();
+    tip.replaceChildren(...said.map((text) => make("div", { text })));
     Object.assign(marker.style, {
       left: `${(cell[1] / cols) * 100}%`, top: `${(cell[0] / rows) * 100}%`, width: `${100 / cols}%`, height: `${100 / rows}%`,
     });
-    if (spoken) announce(`${head.name}, ${sentence()}`);
+    // Beside the cell, towards the middle of the window, so that it never leaves it.
+    const box = canvas.getBoundingClientRect();
+    const [x, y] = [((cell[1] + 0.5) / cols) * box.width, ((cell[0] + 0.5) / rows) * box.height];
+    const [toLeft, up] = [box.left + x > document.documentElement.clientWidth / 2, cell[0] > rows / 2];
+    Object.assign(tip.style, {
+      left: toLeft ? "auto" : `${x + 12}px`, right: toLeft ? `${box.width - x + 12}px` : "auto",
+      top: up ? "auto" : `${y + 10}px`, bottom: up ? `${box.height - y + 10}px` : "auto",
+    });
+    if (spoken) announce(`${head.name}, ${said.join(", ")}`);
   }
 
   function under(event) {
@@ -91,7 +102,7 @@ function attentionMap(run, head, at, describe) {
   onWidth(node, fit);
 
   return {
-    node, readout,
+    node,
     show(step) {
       const before = maps;
       maps = at(step);

@@ -15,19 +15,8 @@ from mhsa_cli.renderers.kit.palette import LINE_COLORS, viridis
 
 # In the order of their definitions; main.js begins.
 SCRIPTS = (
-    "dom",
-    "numbers",
-    "state",
-    "chart",
-    "curve",
-    "maps",
-    "ablation",
-    "heads",
-    "arrows",
-    "run",
-    "player",
-    "sweep",
-    "main",
+    *("dom", "numbers", "state", "chart", "curve", "maps", "ablation"),
+    *("heads", "arrows", "run", "player", "sweep", "main"),
 )
 # What would end the block, or a line of a script, inside a string of the data.
 _ESCAPES = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
@@ -58,7 +47,7 @@ def report_page(document: Mapping[str, Any], *, title: str) -> str:
         f"<style>{style}</style>",
         "</head>",
         "<body>",
-        "<noscript><p>The maps and curves of this page are drawn by its script: allow scripts to see them.</p></noscript>",
+        "<noscript><p>Allow scripts to see this page: its maps and curves are drawn by one.</p></noscript>",
         f'<script type="application/json" id="data">{json_block(document)}</script>',
         f'<script type="application/json" id="colors">{json_block(colors)}</script>',
         f"<script>{script}</script>",

@@ -3,8 +3,10 @@
 function runView(run, { last, seek, heading }) {
   const off = switches(run);
   const loss = lossFigure(run, last, seek);
-  const lifts = liftFigure(run, last, seek);
-  const grid = headGrid(run, { at: mapsOf(run), off, last, highlight: (name) => lifts?.highlight(name) });
+  const choice = liftChoice(run);
+  const lifts = liftFigure(run, choice, last, seek);
+  const at = mapsOf(run);
+  const grid = headGrid(run, { at, off, choice, last, highlight: (name) => lifts?.highlight(name) });
   const mapsAt = make("output", { class: "maps-at" });
   const [headline, ...more] = run.sentences;
   const about = make("header", { class: "about" },
@@ -15,17 +17,16 @@ function runView(run, { last, seek, heading }) {
     run.checks ? make("p", { class: "caution", text: run.checks }) : null);
   const side = [loss?.node, lifts?.node, ablationPanel(run, off)].filter(Boolean);
   const node = make("section", { class: "run", "aria-label": run.name }, about,
-    make("div", { class: side.length ? "body" : "body single" },
+    make("div", { class: side.length && run.heads.length ? "body" : "body single" },
       side.length ? make("div", { class: "side" }, ...side) : null,
-      make("div", { class: "main" },
+      run.heads.length ? make("div", { class: "main" },
         make("div", { class: "maps-head" }, make("h2", { text: "Heads" }), mapsAt, legend(run)),
-        run.note ? make("p", { class: "fine", text: run.note }) : null,
-        grid.node, circuitList(run))),
+        run.note ? make("p", { class: "fine note", text: run.note }) : null,
+        grid.node, circuitList(run)) : null),
     make("footer", { class: "run-foot" },
       run.facts.length ? disclosure("facts", factList(run.facts, "facts")) : null,
       run.settings.length ? disclosure("settings that differ from the defaults", factList(run.settings, "facts settings")) : null));
   drawArrows(run, grid);
-  const at = mapsOf(run);
   return {
     node, run, off,
     lossAt: (step) => lossAt(run.curve.eval.length ? run.curve.eval : run.curve.train, step),

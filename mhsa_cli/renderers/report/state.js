@@ -44,7 +44,7 @@ function mapsOf(run) {
   const [, H] = run.shape;
   const exact = {
     step: run.step,
-    pool: 1,
+    pool: run.pool ?? 1,
     exact: true,
     size: (layer) => [run.weights[layer][0].length, Math.max(...run.weights[layer][0].map((row) => row.length))],
     weight: (layer, head, query, key) => {
