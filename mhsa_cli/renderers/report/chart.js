@@ -1,6 +1,6 @@
 // A chart over training steps: axes, lines, a cursor; drawn again when its width changes.
 
-// `draw(plot)` adds the marks: plot.x(step), plot.y(value), plot.layer (an svg group). `range()` gives [low, high] of y.
+// `draw(plot)` adds the marks: plot.x(step), plot.y(value), plot.layer (which clips). `range()` gives [low, high] of y.
 // `seek(step)` is called where the reader clicks. The label is for screen readers.
 function timeChart({ label, height, last, range, logarithmic = () => false, drawMarks, seek = null, compact = false }) {
   const margin = compact ? { left: 2, right: 2, top: 3, bottom: 3 } : { left: 38, right: 10, top: 8, bottom: 22 };
@@ -26,9 +26,9 @@ function timeChart({ label, height, last, range, logarithmic = () => false, draw
     const scale = (bottom - margin.top) / (place(high) - place(low) || 1);
     plot = {
       width, left: margin.left, right, top: margin.top, bottom, low, high,
-      layer: draw("g"),
+      layer: clipped(margin.left - 3, margin.top - 3, right - margin.left + 6, bottom - margin.top + 6),
       x: (value) => margin.left + value * unit,
-      y: (value) => bottom - (place(Math.min(high, Math.max(low, value))) - place(low)) * scale,
+      y: (value) => bottom - (place(log ? Math.max(low, value) : value) - place(low)) * scale,
       step: (x) => (x - margin.left) / unit,
     };
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -46,7 +46,7 @@ function timeChart({ label, height, last, range, logarithmic = () => false, draw
     const x = plot.x(Math.min(step, last));
     cursor.setAttribute("x1", x);
     cursor.setAttribute("x2", x);
-    const circles = values().filter(([value]) => isNumber(value));
+    const circles = values().filter(([value]) => isNumber(value) && value <= plot.high);
     dots.replaceChildren(...circles.map(([value, color]) => draw("circle", { cx: x, cy: plot.y(value), r: compact ? 2.5 : 3.5, fill: color })));
   }
 
@@ -62,13 +62,23 @@ function timeChart({ label, height, last, range, logarithmic = () => false, draw
   return chart;
 }
 
+// An inner picture in the same coordinates: what lies beyond its edges is not drawn.
+function clipped(x, y, width, height) {
+  return draw("svg", { x, y, width, height, viewBox: `${x} ${y} ${width} ${height}` });
+}
+
+function axisText(value, log) {
+  if (value !== 0 && (Math.abs(value) >= 1e5 || (log && value < 0.01))) return signed(value.toExponential(0).replace("+", ""));
+  return signed(String(value));
+}
+
 function axes(plot, last, log) {
   const group = draw("g", { class: "axes" });
   const rows = log ? decades(plot.low, plot.high) : ticks(plot.low, plot.high, 4);
   for (const value of rows) {
     const y = plot.y(value);
     group.append(draw("line", { x1: plot.left, x2: plot.right, y1: y, y2: y }));
-    group.append(draw("text", { x: plot.left - 6, y: y + 4, "text-anchor": "end", text: log && value < 0.01 ? value.toExponential(0).replace("-", MINUS) : signed(String(value)) }));
+    group.append(draw("text", { x: plot.left - 6, y: y + 4, "text-anchor": "end", text: axisText(value, log) }));
   }
   for (const value of ticks(0, last, plot.width / 90)) {
     const x = plot.x(value);

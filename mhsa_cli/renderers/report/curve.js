@@ -6,13 +6,14 @@ function finite(points) {
   return points.map(([, value]) => value).filter(isNumber);
 }
 
-// The highest loss drawn: a diverged step does not flatten the rest.
+const MOST = 3; // losses are drawn up to this many times the first: a diverged step does not flatten the rest
+
 function lossRange(run, log) {
   const levels = run.levels.map(([, value]) => value).filter(isNumber);
   const values = [...finite(run.curve.train), ...finite(run.curve.eval)];
   const first = [finite(run.curve.eval)[0], finite(run.curve.train)[0], ...levels].filter(isNumber);
   const most = values.reduce((a, b) => Math.max(a, b), 0);
-  const high = Math.min(Math.max(most, ...levels), 3 * Math.max(...first, 0)) * 1.04 || 1;
+  const high = Math.min(Math.max(most, ...levels), MOST * Math.max(...first, 0)) * 1.04 || 1;
   if (!log) return [0, high];
   const least = values.filter((value) => value > 0).reduce((a, b) => Math.min(a, b), high);
   return [Math.max(least * 0.8, high * 1e-7), high];
@@ -99,6 +100,32 @@ function targetMenu(choice) {
   const menu = make("select", { class: "small", "aria-label": "Target of the lifts", on: { change: () => choice.choose(menu.value || null) } },
     make("option", { value: "", text: "on its own target" }), ...choice.targets.map((name) => make("option", { value: name, text: `on ${name}` })));
   return menu;
+}
+
+// The loss at late minus early positions of a row: below 0 where the model makes use of what it has read.
+function contextFigure(run, last, seek) {
+  const points = run.steps.map((step, i) => [step, run.in_context[i] ?? null]);
+  const found = finite(points);
+  if (!found.length) return null;
+  const value = make("output", {});
+  const range = [found.reduce((a, b) => Math.min(a, b), -0.1) * 1.05, found.reduce((a, b) => Math.max(a, b), 0.1) * 1.05];
+  const chart = timeChart({
+    label: "", height: 104, last, seek, range: () => range,
+    drawMarks: (plot) => {
+      plot.layer.append(draw("line", { class: "zero", x1: plot.left, x2: plot.right, y1: plot.y(0), y2: plot.y(0) }));
+      plot.layer.append(draw("path", { class: "line eval", d: linePath(plot, points) }));
+    },
+  });
+  return {
+    node: make("figure", { class: "context" }, make("figcaption", {}, make("strong", { text: "In-context score, nats" }), make("span", { class: "key eval" }, value)), chart.node,
+      make("p", { class: "fine", text: "loss at late minus early positions of a row" })),
+    show(step) {
+      const now = lossAt(points, step);
+      value.textContent = nats(now);
+      chart.moveTo(step, () => [[now, CURVE_COLORS.eval]]);
+      chart.describe(`In-context score over training: ${nats(now)} nats at step ${step}`);
+    },
+  };
 }
 
 // One line a head; `highlight(name)` lets the others fade.

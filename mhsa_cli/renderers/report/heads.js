@@ -18,8 +18,14 @@ function scoreTable(head) {
   const cells = ([...row]) => [...row.slice(0, 4), limit(row.slice(4))].map((value, i) => (i === 0 ? make("th", { scope: "row", text: value }) : make("td", { text: fixed(value) })));
   const rows = head.scores.map((row) => make("tr", {}, ...cells(row)));
   const headings = make("tr", {}, ...columns.map((text) => make("th", { scope: "col", text })));
-  return make("div", { class: "scroll" }, make("table", { class: "scores" }, make("thead", {}, headings), make("tbody", {}, ...rows)),
+  return make("div", { class: "score-box" }, make("table", { class: "scores" }, make("thead", {}, headings), make("tbody", {}, ...rows)),
     make("p", { class: "fine", text: "limit: the lift that untrained heads, and random queries and keys in this model, stay below (99th percentile)" }));
+}
+
+// Below the row of its card, over the whole width.
+function headPanel(head) {
+  return make("section", { class: "panel", hidden: true, "aria-label": `Figures of ${head.name}` }, make("h4", { text: head.name }),
+    figures(head), head.why ? make("p", { class: "why", text: head.why }) : null, head.scores.length ? scoreTable(head) : null);
 }
 
 function switchButton(head, index, off) {
@@ -76,13 +82,17 @@ function headCard(run, head, index, { at, off, choice, last, highlight }) {
   swatch.style.background = headColor(index);
   const uniform = make("span", { class: "stamp", text: "uniform", "aria-hidden": "true" });
   map.node.append(uniform);
+  const panel = head.why || head.scores.length ? headPanel(head) : null;
+  const opener = panel && make("button", {
+    type: "button", class: "quiet opener", "aria-expanded": "false", "aria-label": `Figures of ${head.name}`, text: "figures",
+    on: { click: () => {
+      panel.hidden = !panel.hidden;
+      opener.setAttribute("aria-expanded", String(!panel.hidden));
+    } },
+  });
   const card = make("article", { class: "head", "aria-label": head.name },
     make("header", {}, run.steps.length ? swatch : null, make("h4", { text: head.name }), enlarge, button),
-    map.node, spark.node,
-    make("p", { class: "sentence", text: head.sentence }),
-    head.why || head.scores.length
-      ? disclosure("figures", figures(head), head.why ? make("p", { class: "why", text: head.why }) : null, head.scores.length ? scoreTable(head) : null)
-      : null);
+    map.node, spark.node, head.sentence ? make("p", { class: "sentence", text: head.sentence }) : null, opener);
   fill(card, { on: {
     pointerenter: () => highlight(head.name),
     pointerleave: () => highlight(null),
@@ -97,7 +107,7 @@ function headCard(run, head, index, { at, off, choice, last, highlight }) {
   };
   if (off) off.watch(showSwitch);
   return {
-    node: card,
+    node: card, panel,
     show(step) {
       map.show(step);
       spark.show(step);
@@ -105,7 +115,7 @@ function headCard(run, head, index, { at, off, choice, last, highlight }) {
   };
 }
 
-// The cards, layer by layer, with the arrows of the circuit over them.
+// The cards, layer by layer; the arrows of the circuit are drawn between them.
 function headGrid(run, shared) {
   const grid = make("div", { class: "layers" });
   const cards = [];
@@ -117,7 +127,7 @@ function headGrid(run, shared) {
     for (const [head, index] of mine) {
       const card = headCard(run, head, index, shared);
       cards.push(card);
-      row.append(card.node);
+      row.append(card.node, ...(card.panel ? [card.panel] : [])); // the grid lets it begin below the row of its card
     }
     const { role } = partOf(run, layer);
     const title = make("h3", { text: `Layer ${layer}${role ? ` (${role})` : ""}` });

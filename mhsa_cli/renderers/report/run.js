@@ -1,37 +1,39 @@
 // Everything about one run, moving with the step.
 
 function runView(run, { last, seek, heading }) {
+  const end = lastStep(run);
   const off = switches(run);
   const loss = lossFigure(run, last, seek);
+  const context = contextFigure(run, last, seek);
   const choice = liftChoice(run);
   const lifts = liftFigure(run, choice, last, seek);
   const at = mapsOf(run);
   const grid = headGrid(run, { at, off, choice, last, highlight: (name) => lifts?.highlight(name) });
   const mapsAt = make("output", { class: "maps-at" });
   const [headline, ...more] = run.sentences;
-  const about = make("header", { class: "about" },
+  const about = make("header", { class: "about" }, make("div", { class: "story" },
     make(heading, { text: run.name }),
     make("p", { class: "task", text: [run.task, run.origin ? `from ${run.origin}` : ""].filter(Boolean).join(" \u00b7 ") }),
     headline ? make("p", { class: "headline", text: headline }) : null,
     ...more.map((text) => make("p", { class: "more", text })),
-    run.checks ? make("p", { class: "caution", text: run.checks }) : null);
-  const side = [loss?.node, lifts?.node, ablationPanel(run, off)].filter(Boolean);
+    run.checks ? make("p", { class: "caution", text: run.checks }) : null),
+    make("div", { class: "about-facts" }, factList(run.facts, "facts"), run.settings.length ? disclosure("settings that differ from the defaults", factList(run.settings, "facts settings")) : null));
+  const side = [loss?.node, lifts?.node, ablationPanel(run, off), context?.node].filter(Boolean);
   const node = make("section", { class: "run", "aria-label": run.name }, about,
     make("div", { class: side.length && run.heads.length ? "body" : "body single" },
       side.length ? make("div", { class: "side" }, ...side) : null,
       run.heads.length ? make("div", { class: "main" },
         make("div", { class: "maps-head" }, make("h2", { text: "Heads" }), mapsAt, legend(run)),
         run.note ? make("p", { class: "fine note", text: run.note }) : null,
-        grid.node, circuitList(run)) : null),
-    make("footer", { class: "run-foot" },
-      run.facts.length ? disclosure("facts", factList(run.facts, "facts")) : null,
-      run.settings.length ? disclosure("settings that differ from the defaults", factList(run.settings, "facts settings")) : null));
+        grid.node, circuitList(run)) : null));
   drawArrows(run, grid);
   return {
     node, run, off,
     lossAt: (step) => lossAt(run.curve.eval.length ? run.curve.eval : run.curve.train, step),
-    show(step) {
+    show(wanted) {
+      const step = Math.min(wanted, end); // a shorter run stays at its end
       loss?.show(step);
+      context?.show(step);
       lifts?.show(step);
       grid.show(step);
       const maps = at(step);

@@ -5,7 +5,9 @@ function settingCharts(settings) {
   const drawn = settings.filter(({ curve }) => curve && curve.steps.length);
   if (!drawn.length) return null;
   const last = Math.max(1, ...drawn.map(({ curve }) => curve.steps[curve.steps.length - 1]));
-  const high = drawn.flatMap(({ curve }) => [...curve.high, ...curve.median]).filter(isNumber).reduce((a, b) => Math.max(a, b), 0) * 1.04 || 1;
+  const first = drawn.map(({ curve }) => curve.median.find(isNumber)).filter(isNumber);
+  const most = drawn.flatMap(({ curve }) => [...curve.high, ...curve.median]).filter(isNumber).reduce((a, b) => Math.max(a, b), 0);
+  const high = Math.min(most, MOST * Math.max(...first, 0)) * 1.04 || 1;
   const medianOf = ({ curve }) => curve.steps.map((step, i) => [step, curve.median[i]]);
   const charts = drawn.map((setting) => {
     const chart = timeChart({
@@ -19,7 +21,7 @@ function settingCharts(settings) {
     });
     return make("figure", {}, make("figcaption", {}, make("strong", { text: setting.name }), make("span", { class: "fine", text: settingWords(setting) })), chart.node);
   });
-  return sweepPart("Loss over training", "Median over seeds and quartiles, in nats; the medians of the other settings in grey.", make("div", { class: "multiples" }, ...charts));
+  return sweepPart("Loss over training", "Median over seeds and quartiles, in nats; the medians of the other settings in grey." + (most > high ? " Higher losses are cut off." : ""), make("div", { class: "multiples" }, ...charts));
 }
 
 function settingWords(setting) {
@@ -46,7 +48,7 @@ function interval(low, middle, high, most) {
   const x = (value) => (value / (most || 1)) * 100;
   const line = (name, from, to) => draw("line", { class: name, x1: from, x2: to, y1: 7, y2: 7, "vector-effect": "non-scaling-stroke" });
   const marks = [line("track", 0, 100)];
-  if (isNumber(low) && isNumber(high)) marks.push(line("span", x(low), x(high)));
+  if (isNumber(low)) marks.push(line("span", x(low), x(high ?? most)));
   if (isNumber(middle)) marks.push(line("dot", x(middle), x(middle)));
   return draw("svg", { class: "interval", viewBox: "0 0 100 14", preserveAspectRatio: "none", "aria-hidden": "true" }, ...marks);
 }
@@ -73,7 +75,7 @@ function shareWords({ k, n, low, high }) {
 
 function onsetWords({ middle, low, high, k, n }) {
   if (!isNumber(middle)) return `${k} of ${n}`;
-  const range = isNumber(low) && isNumber(high) ? ` (${count(low)} to ${count(high)})` : "";
+  const range = isNumber(low) ? ` (${count(low)} to ${isNumber(high) ? count(high) : "the end or later"})` : "";
   return `step ${count(middle)}${range}, ${k} of ${n}`;
 }
 
@@ -109,14 +111,14 @@ function trialsPart(shown, runs) {
 function sweepView({ sweep, runs }) {
   const { settings } = sweep;
   const most = (rows) => rows.flatMap((row) => [row.high, row.middle]).filter(isNumber).reduce((a, b) => Math.max(a, b), 0);
-  return make("div", {},
-    make("header", { class: "about" }, make("h1", { text: sweep.name }),
+  return make("div", { class: "run" },
+    make("header", { class: "about" }, make("div", { class: "story" }, make("h1", { text: sweep.name }),
       sweep.axes.length ? make("p", { class: "task", text: `sweep over ${names(sweep.axes)}` }) : null,
-      factList(sweep.facts, "facts"),
       sweep.claims.length ? make("ul", { class: "claims" }, ...sweep.claims.map((text) => make("li", { text }))) : null),
+      make("div", { class: "about-facts" }, factList(sweep.facts, "facts"))),
     settingCharts(settings),
     sweepPart("Settings", "", summaryTable(settings)),
-    intervalTables("Onsets", "The step at which the lift of a label arises: median over seeds, lowest and highest.", settings, ({ onsets }) => onsets.map(onsetRow), onsetWords, most),
+    intervalTables("Onsets", "The step at which the first head of a label forms: median over seeds with its 95% interval.", settings, ({ onsets }) => onsets.map(onsetRow), onsetWords, most),
     intervalTables("Labels", "Seeds that have a head with the label, with 95% Wilson intervals.", settings, ({ labels }) => labels.map(shareRow), shareWords, () => 1),
     intervalTables("Circuits", "Seeds by circuit, with 95% Wilson intervals.", settings, ({ circuits }) => circuits.map(shareRow), shareWords, () => 1),
     trialsPart(sweep.shown, runs));
