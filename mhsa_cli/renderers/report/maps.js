@@ -40,7 +40,7 @@ function attentionMap(run, head, at, describe) {
     const [query, key] = cell;
     const weight = maps.weight(head.layer, head.head, query, key);
     let value = maps.exact ? `weight ${fixed(weight, 3)}` : `weight ${percent(weight)}`;
-    if (maps.pool > 1) value += `, pooled ${maps.pool} \u00d7 ${maps.pool}`;
+    if (maps.pool > 1) value = `largest ${value} of ${maps.pool} \u00d7 ${maps.pool}`;
     if (!Number.isFinite(weight)) value = "not finite";
     if (masked(query, key)) value = "masked";
     return [`query ${spot(query, part.queries)}`, `key ${spot(key, part.keys)}`, value];

@@ -38,7 +38,7 @@ function runView(run, { last, seek, heading }) {
       grid.show(step);
       const maps = at(step);
       const where = maps.step === null || maps.step === undefined ? "" : `maps of step ${count(maps.step)}`;
-      mapsAt.textContent = [where, maps.exact ? "" : "in percent", maps.pool > 1 ? `pooled ${maps.pool} \u00d7 ${maps.pool}` : ""].filter(Boolean).join(", ");
+      mapsAt.textContent = [where, maps.exact ? "" : "in percent", maps.pool > 1 ? `a cell is the largest weight of ${maps.pool} \u00d7 ${maps.pool}` : ""].filter(Boolean).join(", ");
     },
   };
 }

@@ -11,7 +11,7 @@ function settingCharts(settings) {
   const medianOf = ({ curve }) => curve.steps.map((step, i) => [step, curve.median[i]]);
   const charts = drawn.map((setting) => {
     const chart = timeChart({
-      label: `${setting.name}: median loss over training with quartiles, at the end ${nats(setting.median_loss)} nats`, height: 150, last,
+      label: `${setting.name}: loss over training, median at the end ${nats(setting.median_loss)} nats`, height: 150, last,
       range: () => [0, high],
       drawMarks: (plot) => {
         for (const other of drawn) if (other !== setting) plot.layer.append(draw("path", { class: "line ghost", d: linePath(plot, medianOf(other)) }));
@@ -21,7 +21,7 @@ function settingCharts(settings) {
     });
     return make("figure", {}, make("figcaption", {}, make("strong", { text: setting.name }), make("span", { class: "fine", text: settingWords(setting) })), chart.node);
   });
-  return sweepPart("Loss over training", "Median over seeds and quartiles, in nats; the medians of the other settings in grey." + (most > high ? " Higher losses are cut off." : ""), make("div", { class: "multiples" }, ...charts));
+  return sweepPart("Loss over training", "The trial of median final loss, and quartiles over seeds, in nats; the other settings in grey." + (most > high ? " Higher losses are cut off." : ""), make("div", { class: "multiples" }, ...charts));
 }
 
 function settingWords(setting) {
