@@ -58,6 +58,13 @@ LEARN = {
         "copy-h4 copy-h8",
         "Of a sweep: the run of median loss of each setting, over the quartiles of all its runs.",
     ),
+    "report": Help(
+        "Write a page to explore a run in a browser",
+        "copy-h4 -o r.html",
+        "One file that needs no network: training on a slider, with the maps and lifts of every head; heads made "
+        "uniform by a click, with the loss; a sentence for each head. Of two runs: side by side. Of a sweep: its "
+        "curves, onsets and labels, and the maps of up to 12 trials.",
+    ),
     "trace": Help(
         "Follow tensor shapes and values through a model",
         "seq_len=5 d_model=16 n_heads=4",

@@ -13,6 +13,7 @@ from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.evaluate import evaluate_sweep
 from mhsa_cli.jobs.export import export_sweep
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.report import report_sweep
 from mhsa_cli.jobs.sweep.run import read_sweep
 from mhsa_cli.records.labels import set_words
 from mhsa_cli.records.sweep import LabelShare, SweepReport, TrialResult
@@ -24,6 +25,7 @@ from mhsa_cli.renderers.pictures.sweep_labels import medians_table, sets_table, 
 from mhsa_cli.renderers.pictures.sweep_onsets import onsets_table
 from mhsa_cli.renderers.pictures.sweep_pairs import pairs_table
 from mhsa_cli.renderers.pictures.sweep_words import pair_words
+from mhsa_cli.renderers.report.sweep_document import sweep_document
 from mhsa_cli.runs.listing import run_argument, trial_folders
 from mhsa_cli.runs.sweep_dir import SweepDir, report_document
 from mhsa_cli.text import escape, plural, quoted
@@ -165,6 +167,14 @@ def show_evaluation(
     else:
         _show(sweep, report, picture, "evaluate")
     _tell_notes(results.notes)
+
+
+def page_of(sweep: SweepDir) -> dict[str, Any]:
+    """Run `mhsa report` on a sweep: return the document of its page."""
+    results = read_sweep(sweep)
+    _finished(sweep, results.report)
+    _tell_notes(results.notes)
+    return sweep_document(report_sweep(sweep, results))
 
 
 def show_export(sweep: SweepDir, to: str, output: Path | None, as_json: bool) -> None:

@@ -44,6 +44,19 @@ def dump_yaml(config: Config) -> str:
     return _render(config.to_dict(), {})
 
 
+def changed_settings(config: Config) -> list[tuple[str, str]]:
+    """List the task and the settings unlike their defaults, as KEY and VALUE are written on the command line."""
+    found = [("task.name", config.task.name)]
+    for section, values in config.to_dict().items():
+        fields = type(getattr(config, section)).model_fields
+        for key, value in values.items():
+            field = fields.get(key)
+            default = None if field is None or field.is_required() else field.get_default(call_default_factory=True)
+            if key != "name" and value != (list(default) if isinstance(default, tuple) else default):
+                found.append((f"{section}.{key}", write(value)))
+    return found
+
+
 def dump_sweep(base: Mapping[str, Any], sweep: Mapping[str, Any]) -> str:
     """Write sections and a `sweep` section as YAML that gives the same grid again."""
     sections = {name: values for name, values in base.items() if values}

@@ -114,7 +114,7 @@ def _match(
         if why := without_maps(run):
             return None, f"{escape(run.name)} has no maps of heads: {why}", none
     try:
-        codes = _own_code(runs[0], configs[0], may), _own_code(runs[1], configs[1], may)
+        codes = own_code(runs[0], configs[0], may), own_code(runs[1], configs[1], may)
     except UsageError as error:
         return None, f"{error.message}; {error.hint}", none
     from mhsa_cli.core.heads.match import compare_models  # imports torch
@@ -135,7 +135,7 @@ def _match(
         return None, error.message, none
 
 
-def _own_code(run: RunDir, config: Config, may: OwnCodes) -> OwnCode:
+def own_code(run: RunDir, config: Config, may: OwnCodes) -> OwnCode:
     """Find the user's code that a run needs among what is named. Raises: UsageError."""
     attention, task = config.model.attention, config.task.name
     return OwnCode(

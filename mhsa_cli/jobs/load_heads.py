@@ -34,11 +34,16 @@ def stored_maps(folder: RunDir) -> HeadMaps | None:
 
 
 def tell_other_weights(folder: RunDir, maps: HeadMaps) -> None:
-    """Warn if the checkpoint holds other weights than those that were measured, without loading it."""
+    """Warn if the checkpoint holds other weights than those that were measured."""
+    if has_other_weights(folder, maps):
+        tell(f"warning: the checkpoint of step {maps.step} holds other weights than those measured here ({HEADS})")
+
+
+def has_other_weights(folder: RunDir, maps: HeadMaps) -> bool:
+    """Whether the checkpoint holds other weights than those that were measured, without loading it."""
     info = folder.read_run_json()
     measured = info.get(WEIGHTS) if info.get("step") == maps.step else None
-    if measured is not None and weights_digest(folder.path, maps.step) not in (None, measured):
-        tell(f"warning: the checkpoint of step {maps.step} holds other weights than those measured here ({HEADS})")
+    return measured is not None and weights_digest(folder.path, maps.step) not in (None, measured)
 
 
 def is_stale(folder: RunDir, heads: Mapping[str, Any]) -> bool:

@@ -15,13 +15,13 @@ from mhsa_cli.jobs.load_heads import check_maps, is_stale
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records.claim_words import sentences
 from mhsa_cli.records.claims import Claim
-from mhsa_cli.records.heads import HeadMaps
+from mhsa_cli.records.heads import HeadMaps, HeadReport
 from mhsa_cli.records.timeline import HeadHistory, LossDrop, SnapshotRecord
 from mhsa_cli.records.training import Series
 from mhsa_cli.runs.heads import maps_from_dict, snapshots_from_lines
 from mhsa_cli.runs.listing import HEADS, SCORES, run_argument
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import either
+from mhsa_cli.text import Head, either
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +56,26 @@ def timeline_of(folder: RunDir, target: str | None, score: str | None = None) ->
     known = dict.fromkeys(name for snapshot in snapshots for head in snapshot.heads for name in head.lifts)
     if target is not None and target not in known:
         raise unwanted("--target", target, either(known) if known else "none: the rows are too short for targets")
-    (maps, stale), series = _stored(folder), _losses(folder)
+    (maps, stale), series = _stored(folder), losses_of(folder)
     report = None if maps is None or stale else maps.report
-    heads = [] if report is None else report.heads
-    labels = {h.address: (h.target, h.label.text) for h in heads if h.label is not None and h.target is not None}
-    found = histories(snapshots, _points(series), labels, target)
+    found = histories(snapshots, points_of(series), labels_of(report), target)
     notes = [sentences(report.verdict.claims)] if report is not None and report.verdict.pattern_matters is False else []
     notes += [maps.note] if maps is not None and not stale and maps.note else []
-    claims, drop = [head_claims(history) for history in found], largest_drop(_points(series))
+    claims, drop = [head_claims(history) for history in found], largest_drop(points_of(series))
     return Timeline(snapshots, found, series, drop, claims, order_claims(found), maps, notes)
 
 
 def _of_score(folder: RunDir, snapshots: Sequence[SnapshotRecord], score: str) -> Timeline:
     """Follow each head's lift on an own target, or its value; nothing is claimed of it."""
     name, form = kept_score(folder, score)
-    series, followed = _losses(folder), []
+    series, followed = losses_of(folder), []
     for one in snapshots:
         uniform = one.own_uniform.get(name, math.nan)
         values = [head.own_scores.get(name, math.nan) for head in one.heads]
         levels = [(value - uniform) / (1 - uniform) for value in values] if form == TARGET else values
         heads = [replace(head, lifts={name: level}) for head, level in zip(one.heads, levels, strict=True)]
         followed.append(replace(one, heads=heads))
-    points = list(_points(series))
+    points = list(points_of(series))
     found, scale = histories(followed, points, target=name), None
     if form == VALUE:
         known = [value for history in found for value in history.lifts if value is not None]
@@ -96,7 +94,13 @@ def _snapshots(folder: RunDir) -> list[SnapshotRecord]:
     return snapshots
 
 
-def _losses(folder: RunDir) -> list[Series]:
+def labels_of(report: HeadReport | None) -> dict[Head, tuple[str, str]]:
+    """Return the target and the label of every head that has both."""
+    heads = [] if report is None else report.heads
+    return {h.address: (h.target, h.label.text) for h in heads if h.label is not None and h.target is not None}
+
+
+def losses_of(folder: RunDir) -> list[Series]:
     """Read the losses at the number of updates before them: a training loss is measured before its step's update."""
     return [
         replace(curve, steps=array("q", (step - 1 for step in curve.steps))) if curve.role == "train" else curve
@@ -104,7 +108,8 @@ def _losses(folder: RunDir) -> list[Series]:
     ]
 
 
-def _points(series: Sequence[Series]) -> Iterator[tuple[int, float]]:
+def points_of(series: Sequence[Series]) -> Iterator[tuple[int, float]]:
+    """Yield the training losses that were recorded, each with its step."""
     for curve in series:
         if curve.role == "train":
             yield from ((step, loss) for step, loss in curve.points if loss is not None)

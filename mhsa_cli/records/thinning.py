@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import TypeVar
 
 from mhsa_cli.records.training import Series
 
+Item = TypeVar("Item")
 Point = tuple[int, float | None]
 THIN_TO = 2000
 _WAITING = 100
@@ -87,3 +89,10 @@ class Thinned:
         """Return the points kept as a series."""
         points = self.points
         return Series(name, [step for step, _ in points], [value for _, value in points], role)
+
+
+def evenly(items: Sequence[Item], most: int) -> list[Item]:
+    """Keep at most so many items, 2 or more, evenly spaced, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]

@@ -189,10 +189,11 @@ def look(command: WalkedCommand, run: str, streams: Iterable[Stream]) -> None:
         said = stream.run(*line(command, run))
         shutil.rmtree(Path(run).name, ignore_errors=True)
         Path(Path(run).name + ".json").unlink(missing_ok=True)
+        Path(f"report-{Path(run).name}.html").unlink(missing_ok=True)
         assert said.code == 0, (stream, said.err)
         for next_ in offered(said):
             assert run in next_, stream
-        if str(command) not in ("generate", "verify", "export"):
+        if str(command) not in ("generate", "verify", "export", "report"):
             assert offered(said), stream
         if str(command) in ("inspect-heads", "explain", "timeline", "compare") and not stream.terminal:
             assert all(head in said.out for head in heads), (stream, heads)

@@ -22,6 +22,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "export --output": ("a-folder-or-a-file-as-people-name-it-for-the-program-that-reads-it",),
     "export --step": ("best", "first"),  # the first one is 0, and nothing is overwritten
     "timeline --target": ("previous",),
+    "report --output": ("a-page-as-people-name-it-for-those-who-will-look-at-it-in-a-browser.html",),
     "check --entry": ("Five",),
     "check --with": ("x=5",),
     "check --csv": ("a-table-of-grades-as-people-name-it-for-the-spreadsheet-that-reads-it.csv",),

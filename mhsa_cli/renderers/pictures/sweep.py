@@ -141,23 +141,10 @@ def _common(group: GroupStats) -> str:
 
 
 def pair_sentences(report: SweepReport, surface: Surface) -> Lines:
-    """Write the differences of neighbouring groups that are shown, all while they are few, and count the others."""
+    """Draw the sentences about neighbouring groups, and by what tests they are stated."""
     lines = Lines()
-    count = len(report.pairs)
-    begun = [pair for pair in report.pairs if _is_begun(pair)]
-    told = [pair for pair in begun if pair.is_shown or (count <= SENTENCES and not _is_equal(pair))]
-    for pair in told:
-        lines += _item(pair_words(report, pair), surface)
-    rest = [pair for pair in begun if not pair.is_shown] if count > SENTENCES else []
-    waiting = sum(pair.pending for pair in rest)
-    few = sum(pair.status is Status.NOT_MEASURED for pair in rest) - waiting
-    for number, why in (
-        (len(rest) - few - waiting, NO_DIFFERENCE),
-        (few, f"too few seeds, {LEAST_VALUES} are needed"),
-        (waiting, PENDING),
-    ):
-        if number:
-            lines += _item(f"{number} of {count} comparisons: {why}", surface)
+    for text in stated(report):
+        lines += _item(text, surface)
     if made := compared(report):
         notes = [
             "differences: medians over paired seeds",
@@ -165,6 +152,23 @@ def pair_sentences(report: SweepReport, surface: Surface) -> Lines:
         ]
         lines += wrap_phrases(notes, surface.width, DIM)
     return lines
+
+
+def stated(report: SweepReport) -> list[str]:
+    """Write the differences of neighbouring groups that are shown, all while they are few, and count the others."""
+    count = len(report.pairs)
+    begun = [pair for pair in report.pairs if _is_begun(pair)]
+    told = [pair for pair in begun if pair.is_shown or (count <= SENTENCES and not _is_equal(pair))]
+    rest = [pair for pair in begun if not pair.is_shown] if count > SENTENCES else []
+    waiting = sum(pair.pending for pair in rest)
+    few = sum(pair.status is Status.NOT_MEASURED for pair in rest) - waiting
+    counted = (
+        (len(rest) - few - waiting, NO_DIFFERENCE),
+        (few, f"too few seeds, {LEAST_VALUES} are needed"),
+        (waiting, PENDING),
+    )
+    numbers = [f"{number} of {count} comparisons: {why}" for number, why in counted if number]
+    return [pair_words(report, pair) for pair in told] + numbers
 
 
 def _is_begun(pair: PairStats) -> bool:
