@@ -22,7 +22,8 @@ from mhsa_cli.text import escape, from_file, shortened
 FORMAT = 1
 MOST = 1_850_000  # characters of the whole document: with its script and its styles, a page stays below 2 MB
 CURVE = 400  # points of a loss curve
-MAPS = 400_000  # characters of the maps at the end, of all runs together; larger ones are pooled
+MAPS, EACH = 700_000, 4  # characters of the maps at the end, of all runs together, and of a weight: larger are pooled
+FEW = 16  # frames
 LEAST_STEPS = 40  # snapshots whose lifts stay in the largest documents
 Json = dict[str, Any]
 
@@ -38,17 +39,20 @@ def run_parts(runs: Sequence[RunReport]) -> list[Json]:
 
 
 def fitted(document: Json) -> Json:
-    """Make a document fit: the frames of its runs are thinned, then all_lifts left out, then the steps thinned."""
+    """Make a document fit: the frames of its runs are thinned, then all_lifts left out, then the steps thinned.
+
+    All lifts are left out, too, where they would leave room for FEW frames only.
+    """
     runs = document["runs"]
     for shrink in (_leave, _without_all_lifts, *[_with_half_the_steps] * 4, _without_frames):
         for run in runs:
             shrink(run)
         frames = [run.pop("frames") for run in runs]
-        room = MOST - size_of(document)
-        kept = [_thinned(own, room // max(1, len(runs))) for own in frames]
-        for run, own in zip(runs, kept, strict=True):
-            run["frames"] = own
-        if size_of(document) <= MOST:
+        room = (MOST - size_of(document)) // max(1, len(runs))
+        for run, own in zip(runs, frames, strict=True):
+            run["frames"] = _thinned(own, room)
+        few = any(len(run["frames"]) < min(FEW, len(own)) for run, own in zip(runs, frames, strict=True))
+        if size_of(document) <= MOST and not (few and shrink is _leave):
             break
         for run, own in zip(runs, frames, strict=True):
             run["frames"] = own
@@ -199,7 +203,7 @@ def _sees_ahead(weights: Sequence[Sequence[float]]) -> bool:
 def _pooled(layers: Sequence[Sequence[Any]], room: int) -> tuple[list[list[list[list[float | None]]]], int]:
     """Round maps to 3 decimals; of long rows, keep the largest weight of squares of `pool` tokens."""
     cells, pool = sum(len(head) ** 2 for head in _each(layers)), 1
-    while cells * 6 / pool**2 > room:
+    while EACH * cells / pool**2 > room:
         pool *= 2
     return [[_squares(head, pool) for head in layer] for layer in layers], pool
 
