@@ -76,7 +76,7 @@ def run(name: str = "run-a", **changes: Any) -> dict[str, Any]:
         },
         "arrows": [
             {"from": ["L0.H1"], "to": ["L1.H0", "L1.H2"], "part": "k", "delta": 1.25, "se": 0.1, "null": 0.4, "status": "shown"},
-            {"from": ["L0.H2"], "to": None, "part": None, "delta": 0.02, "se": 0.1, "null": 0.3, "status": "not_shown"},
+            {"from": ["L0.H2"], "to": None, "part": None, "delta": 0.02, "se": 0.1, "null": 0.3, "status": "not shown"},
         ],
         "checks": None,
     }  # fmt: skip

@@ -1,5 +1,6 @@
 // Circuit arrows from head to head (or to the logits), with what patching them costs.
 
+const SHOWN = "shown"; // the status of a claim
 const PARTS = { q: "queries", k: "keys", v: "values" };
 
 function arrowWords(arrow) {
@@ -13,7 +14,7 @@ function circuitList(run) {
   if (!run.arrows.length) return null;
   const items = run.arrows.map((arrow) => {
     const [path, effect] = arrowWords(arrow);
-    return make("li", { class: arrow.status === "shown" ? "shown" : "not-shown" }, make("span", { class: "dash", "aria-hidden": "true" }), make("b", { text: path }), " ", make("span", { text: effect }));
+    return make("li", { class: arrow.status === SHOWN ? "shown" : "not-shown" }, make("span", { class: "dash", "aria-hidden": "true" }), make("b", { text: path }), " ", make("span", { text: effect }));
   });
   return make("div", { class: "circuit" }, make("h3", { text: "Circuit" }),
     make("p", { class: "fine", text: "What patching a path costs: the loss that is added when the receiving heads read the writer\u2019s output from another row." }),
@@ -47,7 +48,7 @@ function oneArrow(arrow, from, to, box, labelled) {
   const [x2, y2] = [b.left + b.width / 2 - box.left, b.top - box.top];
   const bottom = floor.bottom - box.top;
   const bend = Math.max(16, (y2 - bottom) / 2);
-  const kind = arrow.status === "shown" ? "shown" : "not-shown";
+  const kind = arrow.status === SHOWN ? "shown" : "not-shown";
   const path = `M${x1} ${y1}V${bottom}C${x1} ${bottom + bend} ${x2} ${y2 - bend} ${x2} ${y2 - 8}`;
   const tip = `M${x2 - 4.5} ${y2 - 9}L${x2} ${y2 - 1}L${x2 + 4.5} ${y2 - 9}Z`;
   const marks = [draw("path", { class: `arrow ${kind}`, d: path }), draw("path", { class: `tip ${kind}`, d: tip })];

@@ -25,7 +25,7 @@ function attentionMap(run, head, at, describe) {
   const frame = make("div", { class: "map-frame" }, canvas, marker, tip);
   const [left, below] = [axis("queries", part.queries), axis("keys", part.keys)];
   const node = make("div", { class: "map-grid" }, left, frame, below);
-  const pen = canvas.getContext("2d");
+  const pen = canvas.getContext("2d", { willReadFrequently: true }); // a few pixels: no work for a GPU
   let [maps, rows, cols, cell] = [null, 0, 0, null];
 
   const masked = (query, key) => part.causal && key > query;
