@@ -66,6 +66,7 @@ function ablationPanel(run, off) {
     bar.style.width = `${isNumber(loss) && most > 0 ? Math.min(100, Math.max(0.5, (loss / most) * 100)) : 0}%`;
     words.textContent = ablationWords(run, off);
     reset.disabled = off.off.size === 0;
+    track.classList.toggle("idle", reset.disabled);
   };
   off.watch(() => {
     show();

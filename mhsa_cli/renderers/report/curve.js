@@ -148,7 +148,7 @@ function liftFigure(run, choice, last, seek) {
   choice.watch(chart.redraw);
   const node = make("figure", { class: "lifts" },
     make("figcaption", {}, make("strong", { text: "Lift of each head" }), targetMenu(choice)), chart.node,
-    make("p", { class: "fine", text: "0 uniform, 1 all weight on the target, below 0 avoids it" }));
+    make("p", { class: "fine", text: "0 uniform, 1 all weight on the target" }));
   return {
     node,
     show: (step) => chart.moveTo(step),

@@ -93,11 +93,13 @@ function attentionMap(run, head, at, describe) {
 
   // Tokens stand beside the map where a cell has the room; long ones stand upright below it.
   const longest = Math.max(...part.keys.map((token) => [...tokenText(token)].length), 1);
-  node.classList.toggle("upright", longest > 2);
+  const upright = longest > 2;
+  node.classList.toggle("upright", upright);
   const fit = () => {
     const cellSize = frame.clientWidth / part.keys.length;
-    node.classList.toggle("bare", cellSize < (longest > 2 ? 11 : 13) || maps?.pool > 1);
-    node.style.setProperty("--token", `${Math.min(11, cellSize * 0.68)}px`);
+    const letters = upright ? cellSize * 0.8 : (cellSize - 3) / (0.6 * longest); // a letter is 0.6 of its height wide
+    node.classList.toggle("bare", letters < 7.5 || maps?.pool > 1);
+    node.style.setProperty("--token", `${Math.min(11, cellSize * 0.8, letters)}px`);
   };
   onWidth(node, fit);
 

@@ -72,9 +72,10 @@ function mapsOf(run) {
       },
     };
   };
+  const measured = run.step ?? lastStep(run);
   return (step) => {
     const at = lastUpTo(run.frames, step, (one) => one.step);
-    return at < 0 || step >= (run.step ?? 0) ? exact : frame(at);
+    return at < 0 || (run.frames[at].step <= measured && measured <= step) ? exact : frame(at);
   };
 }
 

@@ -65,7 +65,7 @@ function intervalTables(title, note, settings, rowsOf, words, most) {
   const tables = [...found].filter(([, rows]) => rows.some((row) => row.k > 0)).map(([name, rows]) => make("table", { class: "interval-table" },
     make("caption", { text: name }),
     make("tbody", {}, ...rows.map((row) => make("tr", {}, make("th", { scope: "row", text: row.setting }),
-      make("td", { class: "plot" }, interval(row.low, row.middle, row.high, most(rows))), make("td", { class: "figure", text: words(row) }))))));
+      make("td", { class: "plot" }, interval(row.low, row.middle, row.high, most)), make("td", { class: "figure", text: words(row) }))))));
   return tables.length ? sweepPart(title, note, make("div", { class: "tables" }, ...tables)) : null;
 }
 
@@ -110,7 +110,8 @@ function trialsPart(shown, runs) {
 
 function sweepView({ sweep, runs }) {
   const { settings } = sweep;
-  const most = (rows) => rows.flatMap((row) => [row.high, row.middle]).filter(isNumber).reduce((a, b) => Math.max(a, b), 0);
+  const ends = settings.flatMap(({ curve, onsets }) => [...curve.steps, ...onsets.map(onsetRow).flatMap((row) => [row.middle, row.high])]);
+  const last = ends.filter(isNumber).reduce((a, b) => Math.max(a, b), 1);
   return make("div", { class: "run" },
     make("header", { class: "about" }, make("div", { class: "story" }, make("h1", { text: sweep.name }),
       sweep.axes.length ? make("p", { class: "task", text: `sweep over ${names(sweep.axes)}` }) : null,
@@ -118,8 +119,8 @@ function sweepView({ sweep, runs }) {
       make("div", { class: "about-facts" }, factList(sweep.facts, "facts"))),
     settingCharts(settings),
     sweepPart("Settings", "", summaryTable(settings)),
-    intervalTables("Onsets", "The step at which the first head of a label forms: median over seeds with its 95% interval.", settings, ({ onsets }) => onsets.map(onsetRow), onsetWords, most),
-    intervalTables("Labels", "Seeds that have a head with the label, with 95% Wilson intervals.", settings, ({ labels }) => labels.map(shareRow), shareWords, () => 1),
-    intervalTables("Circuits", "Seeds by circuit, with 95% Wilson intervals.", settings, ({ circuits }) => circuits.map(shareRow), shareWords, () => 1),
+    intervalTables("Onsets", `The step at which the first head of a label forms: median over seeds with its 95% interval, on a scale from 0 to ${count(last)}.`, settings, ({ onsets }) => onsets.map(onsetRow), onsetWords, last),
+    intervalTables("Labels", "Seeds that have a head with the label, with 95% Wilson intervals.", settings, ({ labels }) => labels.map(shareRow), shareWords, 1),
+    intervalTables("Circuits", "Seeds by circuit, with 95% Wilson intervals.", settings, ({ circuits }) => circuits.map(shareRow), shareWords, 1),
     trialsPart(sweep.shown, runs));
 }
