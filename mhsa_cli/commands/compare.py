@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mhsa_cli.commands.options import (
     AttentionsOption,
     JsonOption,
-    OutputOption,
     RunsOption,
     StepsOption,
     TasksOption,
     argument,
 )
-from mhsa_cli.commands.output import Paper, print_json, write_picture
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.commands.pictures import (
+    AsOption,
+    OutputOption,
+    ThemeOption,
+    WidthOption,
+    only_option,
+    picture_file,
+    write_picture,
+)
 from mhsa_cli.commands.run_summary import levels_of
 from mhsa_cli.config.own_file import OwnCodes
 from mhsa_cli.errors import UsageError
@@ -24,6 +32,8 @@ from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.load_run import open_run_or_sweep, refuse_options
 from mhsa_cli.jobs.steps import step_option
 from mhsa_cli.records.heads import Matching
+from mhsa_cli.records.training import Series
+from mhsa_cli.renderers.figures.sheet_options import COMPARE_PARTS, Page
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
 from mhsa_cli.renderers.kit.ticks import fixed, percents
@@ -34,6 +44,9 @@ from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import escape, plural
+
+if TYPE_CHECKING:
+    from mhsa_cli.renderers.figures.sheet import PaperFigure
 
 FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {  # key: title and format
     "eval_loss": ("eval loss", partial(fixed, decimals=4)),
@@ -49,17 +62,22 @@ def compare(
     attention: AttentionsOption = None,
     task: TasksOption = None,
     output: OutputOption = None,
+    look: AsOption = None,
+    width: WidthOption = None,
+    theme: ThemeOption = None,
+    only: Annotated[str | None, only_option(*COMPARE_PARTS)] = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa compare`."""
+    file = picture_file(output, look, width, theme, only)
     if len(names or ()) == 1 and names is not None:
         folder = open_run_or_sweep(runs, names[0])
         if isinstance(folder, SweepDir):
             refuse_options(folder, "compare", {"--step": step, "--attention": attention, "--task": task})
             from mhsa_cli.commands.sweep_views import show_pairs  # torch comes with it
 
-            show_pairs(folder, output, as_json)
+            show_pairs(folder, file, as_json)
             return
     if len(names or ()) != 2:
         curves = "\n  curves of more runs: mhsa curve RUN..." if len(names or ()) > 2 else ""
@@ -72,7 +90,8 @@ def compare(
     comparison = compare_runs(
         first, second, OwnCodes(attention or (), task or ()), find_steps(first, second, step or [])
     )
-    write_picture(output, lambda surface: _picture(comparison, surface), f"{first.name} and {second.name}")
+    title = f"{first.name} and {second.name}"
+    write_picture(file, lambda surface: _picture(comparison, surface), lambda page: _figure(comparison, page), title)
     if as_json:
         print_json(_document(comparison))
         return
@@ -82,15 +101,8 @@ def compare(
 
 
 def _picture(comparison: Comparison, surface: Surface) -> Lines:
-    plain = _names(*comparison.folders)
+    plain, series = _names(*comparison.folders), _series(comparison)
     names = (_at(plain[0], comparison.steps[0]), _at(plain[1], comparison.steps[1]))
-    distinct = {folder.path: (folder, name) for folder, name in zip(comparison.folders, plain, strict=True)}
-    series = [
-        line
-        for folder, name in distinct.values()
-        for line in History(folder).series(name)
-        if origin_of(folder.read_run_json()) is None
-    ]
     figures = [
         [title, *("" if final[key] is None else write(final[key]) for final in comparison.finals)]
         for key, (title, write) in FIGURES.items()
@@ -108,6 +120,25 @@ def _picture(comparison: Comparison, surface: Surface) -> Lines:
             heads,
         ]
     )
+
+
+def _figure(comparison: Comparison, page: Page) -> PaperFigure:
+    from mhsa_cli.renderers.figures.compare import compare_figure  # matplotlib comes with it
+
+    levels = levels_of(comparison.folders)
+    return compare_figure(_series(comparison), comparison.matching, page, levels=levels)
+
+
+def _series(comparison: Comparison) -> list[Series]:
+    """Read the curves of both runs, of one run compared with itself once."""
+    folders = comparison.folders
+    distinct = {folder.path: (folder, name) for folder, name in zip(folders, _names(*folders), strict=True)}
+    return [
+        line
+        for folder, name in distinct.values()
+        for line in History(folder).series(name)
+        if origin_of(folder.read_run_json()) is None
+    ]
 
 
 def _names(first: RunDir, second: RunDir) -> tuple[str, str]:

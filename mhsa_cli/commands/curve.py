@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption, argument, flag
-from mhsa_cli.commands.output import Paper, print_json, write_picture
+from mhsa_cli.commands.options import JsonOption, RunsOption, argument, flag
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.commands.pictures import AsOption, OutputOption, ThemeOption, WidthOption, picture_file, write_picture
 from mhsa_cli.commands.run_summary import evaluated_on, levels_of, show_epochs
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options, refuse_origin, trial_argument
 from mhsa_cli.jobs.run_config import tell_edited
+from mhsa_cli.renderers.figures.sheet_options import Page
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.curve import loss_curve
@@ -19,6 +21,9 @@ from mhsa_cli.runs.names import NEWEST
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import escape
+
+if TYPE_CHECKING:
+    from mhsa_cli.renderers.figures.sheet import PaperFigure
 
 
 def curve(
@@ -29,10 +34,14 @@ def curve(
         bool | None, flag("--log/--linear", "scale of the loss [default: linear; log for several runs]")
     ] = None,
     output: OutputOption = None,
+    look: AsOption = None,
+    width: WidthOption = None,
+    theme: ThemeOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa curve`."""
+    file = picture_file(output, look, width, theme)
     opened = [open_run_or_sweep(runs, name) for name in dict.fromkeys(names or [NEWEST])]
     folders = [folder for folder in opened if isinstance(folder, RunDir)]
     if sweep := next((folder for folder in opened if isinstance(folder, SweepDir)), None):
@@ -42,7 +51,7 @@ def curve(
         refuse_options(sweep, "curve", {"--linear": log is False})
         from mhsa_cli.commands.sweep_views import show_curves  # torch comes with it
 
-        show_curves(sweep, output, as_json)
+        show_curves(sweep, file, as_json)
         return
     for folder in folders:
         refuse_origin(folder, "a curve")
@@ -55,7 +64,13 @@ def curve(
     def picture(surface: Surface) -> Lines:
         return loss_curve(series, surface, levels=levels, log=scale)
 
-    write_picture(output, lambda surface: picture(surface.narrow(8)), "loss of " + ", ".join(f.name for f in folders))
+    def figure(page: Page) -> PaperFigure:
+        from mhsa_cli.renderers.figures.curve import loss_figure  # matplotlib comes with it
+
+        return loss_figure(series, page, levels=levels, log=scale)
+
+    title = "loss of " + ", ".join(f.name for f in folders)
+    write_picture(file, lambda surface: picture(surface.narrow(8)), figure, title)
     if as_json:
         print_json({"runs": [_document(*pair) for pair in zip(folders, histories, strict=True)]})
         return

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mhsa_cli.commands.options import (
     AttentionOption,
     JsonOption,
-    OutputOption,
     RunsOption,
     StepOption,
     TaskOption,
     argument,
     option,
 )
-from mhsa_cli.commands.output import Paper, print_json, write_picture
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.commands.pictures import AsOption, OutputOption, ThemeOption, WidthOption, picture_file, write_picture
 from mhsa_cli.config.overrides import is_override
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.config.schema import MAX_ROWS
@@ -26,9 +26,13 @@ from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options
 from mhsa_cli.jobs.run_config import run_config
 from mhsa_cli.jobs.steps import find_step
 from mhsa_cli.records.evaluation import Evaluation
+from mhsa_cli.renderers.figures.sheet_options import Page
 from mhsa_cli.renderers.pictures.evaluation import evaluation_picture
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import plural
+
+if TYPE_CHECKING:
+    from mhsa_cli.renderers.figures.sheet import PaperFigure
 
 
 def evaluate(
@@ -50,10 +54,14 @@ def evaluate(
     attention: AttentionOption = None,
     task: TaskOption = None,
     output: OutputOption = None,
+    look: AsOption = None,
+    width: WidthOption = None,
+    theme: ThemeOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa evaluate`."""
+    file = picture_file(output, look, width, theme)
     given = arguments or []
     names, changes = ([one for one in given if is_override(one) is wanted] for wanted in (False, True))
     if len(names) > 1:
@@ -64,14 +72,21 @@ def evaluate(
         refuse_options(folder, "evaluate", {"--step": step})
         from mhsa_cli.commands.sweep_views import show_evaluation  # torch comes with it
 
-        show_evaluation(folder, own, changes, rows, seed, output, as_json)
+        show_evaluation(folder, own, changes, rows, seed, file, as_json)
         return
     at = find_step(folder, step)
     changed_tasks(run_config(folder), changes)  # checked before torch is loaded
     from mhsa_cli.jobs.evaluate import evaluate_run
 
     found = evaluate_run(folder, own, changes, step=at, rows=rows, seed=seed)
-    write_picture(output, lambda surface: evaluation_picture(found.results, surface), f"evaluation of {folder.name}")
+
+    def figure(page: Page) -> PaperFigure:
+        from mhsa_cli.renderers.figures.evaluation import evaluation_figure  # matplotlib comes with it
+
+        return evaluation_figure(found.results, page)
+
+    title = f"evaluation of {folder.name}"
+    write_picture(file, lambda surface: evaluation_picture(found.results, surface), figure, title)
     if as_json:
         document = {"run": str(folder.path), "step": found.step, "seed": found.seed}
         print_json({**document, "results": [result_document(one) for one in found.results]})

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mhsa_cli.commands.inspect_tables import HeadTable, HeadTables
 from mhsa_cli.commands.options import (
     AttentionOption,
     HeadsOption,
     JsonOption,
-    OutputOption,
     RunOrSweepArgument,
     RunsOption,
     ScoresOption,
@@ -20,7 +18,17 @@ from mhsa_cli.commands.options import (
     flag,
     option,
 )
-from mhsa_cli.commands.output import Paper, print_json, write_picture
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.commands.pictures import (
+    AsOption,
+    OutputOption,
+    PictureFile,
+    ThemeOption,
+    WidthOption,
+    only_option,
+    picture_file,
+    write_picture,
+)
 from mhsa_cli.commands.run_summary import show_heads
 from mhsa_cli.config.custom_attention import refuse_block
 from mhsa_cli.config.encoder_decoder import refuse_encoder_decoder
@@ -31,6 +39,7 @@ from mhsa_cli.jobs.load_run import open_run_or_sweep, refuse_options
 from mhsa_cli.jobs.run_config import run_config
 from mhsa_cli.jobs.steps import find_step, step_option
 from mhsa_cli.records.heads import HeadMaps
+from mhsa_cli.renderers.figures.sheet_options import HEADS_PARTS, Page
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.heads import heads_picture
@@ -39,6 +48,9 @@ from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import Head
+
+if TYPE_CHECKING:
+    from mhsa_cli.renderers.figures.sheet import PaperFigure
 
 # What these options do with the parts of a block, which custom attention does not have.
 BUILT_IN = {
@@ -78,10 +90,15 @@ def inspect_heads(
     attention: AttentionOption = None,
     task: TaskOption = None,
     output: OutputOption = None,
+    look: AsOption = None,
+    width: WidthOption = None,
+    theme: ThemeOption = None,
+    only: Annotated[str | None, only_option(*HEADS_PARTS)] = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa inspect-heads`."""
+    file = picture_file(output, look, width, theme, only)
     folder = open_run_or_sweep(runs, run)
     given = {"--scores": scores, "--score": score is not None, "--circuits": circuits, "--ablate": ablate is not None}
     given |= {"--patch": patch is not None, "--lens": lens, "--direct": direct}
@@ -90,10 +107,11 @@ def inspect_heads(
         refuse_options(folder, "inspect-heads", {**given, **others, "--attention": attention, "--task": task})
         from mhsa_cli.commands.sweep_views import show_trials  # torch comes with it
 
-        show_trials(folder, output, as_json)
+        show_trials(folder, file, as_json)
         return
     asked = [name for name, is_given in given.items() if is_given]
     _check(asked, tokens, definition)
+    _check_figure(file, asked)
     for name in asked:
         if name in BUILT_IN:
             refuse_block(run_config(folder).model.attention, name, f"{BUILT_IN[name]} of built-in attention")
@@ -108,7 +126,7 @@ def inspect_heads(
     if not asked:
         if tokens is None:
             tell_other_weights(folder, maps)
-        _show_maps(folder, maps, chosen, at, output, as_json)
+        _show_maps(folder, maps, chosen, at, file, as_json)
         return
     tables = HeadTables(folder, maps, chosen, own, at)
     wanted = [tables.scores(definition)] if scores else []
@@ -118,7 +136,7 @@ def inspect_heads(
     wanted += tables.patches(patch) if patch is not None else []
     wanted += [tables.lens()] if lens else []
     wanted += [tables.direct()] if direct else []
-    _show_tables(folder, maps, wanted, at, output, as_json)
+    _show_tables(folder, maps, wanted, at, file, as_json)
 
 
 def _on_tokens(folder: RunDir, tokens: str, own: OwnCode, at: int | None) -> HeadMaps:
@@ -139,11 +157,27 @@ def _check(asked: list[str], tokens: str | None, definition: str | None) -> None
         raise unwanted("--definition", definition, "olsson2022")
 
 
+def _check_figure(file: PictureFile | None, asked: list[str]) -> None:
+    """Refuse what no figure shows. Raises: UsageError."""
+    page = None if file is None else file.page
+    if page is None or not asked:
+        return
+    if "--circuits" in asked:
+        raise UsageError("--circuits has no figure", "add --as terminal, or name a file .txt or .html")
+    if page.only is not None:
+        raise UsageError(f"--only chooses of the maps' figure, {asked[0]} has one part", "leave --only out")
+
+
 def _show_maps(
-    folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], at: int | None, file: Path | None, as_json: bool
+    folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], at: int | None, file: PictureFile | None, as_json: bool
 ) -> None:
+    def figure(page: Page) -> PaperFigure:
+        from mhsa_cli.renderers.figures.maps import heads_figure  # matplotlib comes with it
+
+        return heads_figure(maps, page, chosen)
+
     title = f"attention maps of {_titled(folder, at)}"
-    write_picture(file, lambda surface: heads_picture(maps, surface, chosen), title)
+    write_picture(file, lambda surface: heads_picture(maps, surface, chosen), figure, title)
     if as_json:
         print_json({"run": str(folder.path), **_document(maps, chosen)})
         return
@@ -160,14 +194,19 @@ def _titled(folder: RunDir, at: int | None) -> str:
 
 
 def _show_tables(
-    folder: RunDir, maps: HeadMaps, tables: Sequence[HeadTable], at: int | None, file: Path | None, as_json: bool
+    folder: RunDir, maps: HeadMaps, tables: Sequence[HeadTable], at: int | None, file: PictureFile | None, as_json: bool
 ) -> None:
     step = max(table.step for table in tables)
 
     def picture(surface: Surface) -> Lines:
         return Lines([line for table in tables for line in table.draw(surface)])
 
-    write_picture(file, picture, f"heads of {_titled(folder, at)}")
+    def figure(page: Page) -> PaperFigure:
+        from mhsa_cli.renderers.figures.sheet import compose  # matplotlib comes with it
+
+        return compose(page, {name: draw for table in tables for name, draw in table.parts().items()})
+
+    write_picture(file, picture, figure, f"heads of {_titled(folder, at)}")
     if as_json:
         document: dict[str, Any] = {"run": str(folder.path), "step": step, "task": maps.task}
         for table in tables:

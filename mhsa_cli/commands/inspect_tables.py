@@ -27,16 +27,18 @@ from mhsa_cli.text import Head, plural
 
 if TYPE_CHECKING:
     from mhsa_cli.jobs.trained_run import TrainedRun
+    from mhsa_cli.renderers.figures.sheet import Draw
 
 
 @dataclass(frozen=True)
 class HeadTable:
-    """One table: the step it was measured at, its heading, how it is drawn on a surface, and its JSON."""
+    """One table: its step, its heading, how it is drawn on a surface, its JSON, and the parts of its figure."""
 
     step: int
     heading: str
     draw: Callable[[Surface], Lines]
     document: dict[str, Any]
+    parts: Callable[[], dict[str, Draw | None]] = dict
 
 
 class HeadTables:
@@ -82,7 +84,12 @@ class HeadTables:
         def draw(surface: Surface) -> Lines:
             return stacked(part(surface) for part in drawn)
 
-        return HeadTable(self.maps.step, f"{explain_model(report)}\n", draw, document)
+        def parts() -> dict[str, Draw | None]:
+            from mhsa_cli.renderers.figures.scores import lift_matrix  # matplotlib comes with it
+
+            return {"lifts": lift_matrix(chosen)}
+
+        return HeadTable(self.maps.step, f"{explain_model(report)}\n", draw, document, parts)
 
     def own_scores(self) -> HeadTable:
         """Make the table of the user's own scores that are asked for."""
@@ -92,7 +99,14 @@ class HeadTables:
         document = {
             name: [{"layer": h.layer, "head": h.head, **plain(h.own_scores[name])} for h in chosen] for name in names
         }
-        return HeadTable(self.maps.step, "", partial(own_score_table, chosen, names), {"own_scores": document})
+
+        def parts() -> dict[str, Draw | None]:
+            from mhsa_cli.renderers.figures.ablations import own_score_bars  # matplotlib comes with it
+
+            return {name: own_score_bars(chosen, name) for name in names}
+
+        draw = partial(own_score_table, chosen, names)
+        return HeadTable(self.maps.step, "", draw, {"own_scores": document}, parts)
 
     def circuits(self) -> HeadTable:
         """Make the table of what the weights compute."""
@@ -114,7 +128,13 @@ class HeadTables:
         names, step = [str(head) for head in heads], self._trained.step
         document = {"heads": names, "inputs": inputs, "step": step, "ways": [asdict(one) for one in found]}
         heading = f"ablation of {', '.join(names)} on {inputs}"
-        return HeadTable(step, heading, partial(ablation_table, found), {"ablation": document})
+
+        def parts() -> dict[str, Draw | None]:
+            from mhsa_cli.renderers.figures.ablations import ablation_bars  # matplotlib comes with it
+
+            return {"ablation": ablation_bars(found)}
+
+        return HeadTable(step, heading, partial(ablation_table, found), {"ablation": document}, parts)
 
     def patches(self, text: str) -> list[HeadTable]:
         """Make the tables of the paths and of the heads in `text`, each patched alone."""
@@ -130,12 +150,24 @@ class HeadTables:
             ]
             document = {"path_patching": {"step": step, "paths": figures}}
             heading = f"path patching on {self._patched_rows(effects[0].n_pairs)}"
-            tables.append(HeadTable(step, heading, partial(path_table, effects), document))
+
+            def paths_parts() -> dict[str, Draw | None]:
+                from mhsa_cli.renderers.figures.ablations import path_bars  # matplotlib comes with it
+
+                return {"paths": path_bars(effects)}
+
+            tables.append(HeadTable(step, heading, partial(path_table, effects), document, paths_parts))
         if heads:
             found = measure_activations(self._trained, heads)
             document = {"activation_patching": {"step": step, "heads": [asdict(one) for one in found]}}
             heading = f"activation patching on {self._patched_rows(found[0].n_pairs)}"
-            tables.append(HeadTable(step, heading, partial(activation_table, found), document))
+
+            def heads_parts() -> dict[str, Draw | None]:
+                from mhsa_cli.renderers.figures.ablations import activation_bars  # matplotlib comes with it
+
+                return {"patches": activation_bars(found)}
+
+            tables.append(HeadTable(step, heading, partial(activation_table, found), document, heads_parts))
         return tables
 
     def _patched_rows(self, n_pairs: int) -> str:
@@ -147,7 +179,14 @@ class HeadTables:
 
         found = measure_lens(self._trained)
         heading = f"logit lens on {found.inputs}"
-        return HeadTable(self._trained.step, heading, partial(lens_table, found), {"logit_lens": asdict(found)})
+
+        def parts() -> dict[str, Draw | None]:
+            from mhsa_cli.renderers.figures.scores import lens_plot  # matplotlib comes with it
+
+            return {"lens": lens_plot(found)}
+
+        document = {"logit_lens": asdict(found)}
+        return HeadTable(self._trained.step, heading, partial(lens_table, found), document, parts)
 
     def direct(self) -> HeadTable:
         """Make the table of direct logits by query position."""
@@ -159,4 +198,10 @@ class HeadTables:
         heads = [{"layer": head.layer, "head": head.head, "by_position": list(chosen[head])} for head in chosen]
         document = {"direct_logits": {**plain(replace(found, heads={})), "heads": heads}}
         heading = f"direct logits by position on {found.inputs}"
-        return HeadTable(self._trained.step, heading, partial(direct_table, found), document)
+
+        def parts() -> dict[str, Draw | None]:
+            from mhsa_cli.renderers.figures.scores import direct_matrix  # matplotlib comes with it
+
+            return {"direct": direct_matrix(found)}
+
+        return HeadTable(self._trained.step, heading, partial(direct_table, found), document, parts)

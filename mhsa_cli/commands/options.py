@@ -9,13 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from mhsa_cli.commands.completion import COMPLETERS
-from mhsa_cli.errors import unwanted
 from mhsa_cli.jobs.steps import check_step
-from mhsa_cli.renderers.files import ENDINGS
 from mhsa_cli.runs.names import runs_root
-from mhsa_cli.text import either, escape
-
-_PICTURES = either(f".{ending}" for ending in ENDINGS)
 
 
 def option(name: str, value: str, help: str, **more: Any) -> Any:
@@ -31,21 +26,6 @@ def flag(name: str, help: str) -> Any:
 def argument(name: str, help: str) -> Any:
     """Make an argument: its metavar, and a line of help for each name in it, as FILE and KEY=VALUE."""
     return typer.Argument(metavar=name, help=help, autocompletion=COMPLETERS.get(name))
-
-
-def check_picture(given: Path | None) -> Path | None:
-    """Check before any work that the wanted file's ending names a picture. Raises: UsageError."""
-    if given is None:
-        return None
-    ending = given.suffix.lower().removeprefix(".")
-    if ending not in ENDINGS:
-        better = escape(given.with_suffix(".svg")) if given.name else "picture.svg"
-        raise unwanted("--output", given, f"a name that ends in {_PICTURES}", f"for example: {better}")
-    if ending == "png":
-        from mhsa_cli.renderers.files.png import need_pillow
-
-        need_pillow()
-    return given
 
 
 class Live(StrEnum):
@@ -97,10 +77,6 @@ StepsOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, flag("--json", "print one JSON document; errors stay on stderr")]
-OutputOption = Annotated[
-    Path | None,
-    option("--output, -o", "FILE", f"also write the picture: {_PICTURES}", callback=check_picture),
-]
 AttentionOption = Annotated[
     str | None, option("--attention", "FILE.py:CLASS", "custom attention of the run, to import")
 ]

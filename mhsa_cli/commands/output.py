@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from mhsa_cli.jobs.messages import tell
 from mhsa_cli.renderers.kit.console import Surface, make_console, surface_of
 from mhsa_cli.renderers.kit.text_lines import Lines, wrap_words
-from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.text import escape
 
-PICTURE_WIDTH = 96
 PIECES = 20_000
 _STRICT = json.JSONEncoder(allow_nan=False)
 
@@ -74,19 +71,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_picture(path: Path | None, draw: Callable[[Surface], Lines], title: str) -> None:
-    """Write a picture to the file of `--output`, if given, in the format of its ending.
-
-    It has a fixed width, all glyphs and, unless it is text, full colour. The file is reported on stderr, outside of
-    any JSON.
-    """
-    if path is None:
-        return
-    from mhsa_cli.renderers.files.formats import RENDERERS
-
-    ending = path.suffix.lower().removeprefix(".")
-    picture = draw(Surface(width=PICTURE_WIDTH, depth="none" if ending == "txt" else "truecolor"))
-    write_file_atomic(path, RENDERERS[ending](picture, title))
-    tell(f"wrote {escape(path)}")

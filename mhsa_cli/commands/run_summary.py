@@ -12,7 +12,7 @@ from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore
 from mhsa_cli.records.training import EpochRecord, Series
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.ticks import fixed, percents
-from mhsa_cli.renderers.pictures.curve import Level, loss_curve
+from mhsa_cli.renderers.pictures.curve import Level, known_levels, loss_curve
 from mhsa_cli.renderers.pictures.explain import explain_model
 from mhsa_cli.renderers.pictures.heads import heads_picture
 from mhsa_cli.renderers.pictures.own_scores import kept_names, own_score_table
@@ -26,18 +26,8 @@ from mhsa_cli.text import Head, escape, from_file, plural, shortened
 
 def levels_of(runs: Sequence[RunDir]) -> list[Level]:
     """Return the levels for a picture of the loss that are known and the same for all runs."""
-    first, *others = (_levels_of(run.read_run_json()) for run in runs)
+    first, *others = (known_levels(run.read_run_json()) for run in runs)
     return [level for level in first if all(level in other for other in others)]
-
-
-def _levels_of(info: Mapping[str, Any]) -> list[Level]:
-    chance = (info.get("chance") or {}).get("loss")
-    return [] if chance is None else levels(chance, info.get("baselines") or {})
-
-
-def levels(chance: float, baselines: Mapping[str, float]) -> list[Level]:
-    """Return the losses at chance level and of baselines with their labels for a picture."""
-    return [Level(loss, f"{name} {loss:.2f}") for name, loss in [("chance", chance), *baselines.items()]]
 
 
 def result_document(run: RunDir) -> dict[str, Any]:

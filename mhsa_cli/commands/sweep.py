@@ -21,12 +21,22 @@ from mhsa_cli.commands.options import (
     flag,
     option,
 )
+from mhsa_cli.commands.pictures import (
+    AsOption,
+    OutputOption,
+    PictureFile,
+    ThemeOption,
+    WidthOption,
+    only_option,
+    picture_file,
+)
 from mhsa_cli.config.own_file import OwnCodes
 from mhsa_cli.config.own_score import check_names
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.records.sweep import SweepPlan
+from mhsa_cli.renderers.figures.sheet_options import SWEEP_PARTS
 from mhsa_cli.runs.names import SHOW, runs_root
 from mhsa_cli.runs.sweep_dir import SweepDir
 
@@ -66,22 +76,31 @@ def sweep(
     attention: AttentionsOption = None,
     task: TasksOption = None,
     score: ScoresOption = None,
+    output: OutputOption = None,
+    look: AsOption = None,
+    width: WidthOption = None,
+    theme: ThemeOption = None,
+    only: Annotated[str | None, only_option(*SWEEP_PARTS)] = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa sweep`."""
-    root = runs_root(runs)
+    root, file = runs_root(runs), picture_file(output, look, width, theme, only)
     if overrides and overrides[0] == SHOW:  # the report of a sweep again
         given = (config, settings, seeds, jobs, address, name, resume, goal, attention, task, score)
         alone = all(value is None for value in given) and not skip_invalid and not dry_run
         if len(overrides) != 2 or not alone or engine is not Engines.LOCAL:
-            raise UsageError("sweep show: wanted one SWEEP, and only --runs and --json", "mhsa sweep show SWEEP")
-        _show(SweepDir.open(root, overrides[1]), as_json)
+            raise UsageError(
+                "sweep show: wanted one SWEEP, and only --output, --runs and --json", "mhsa sweep show SWEEP"
+            )
+        _show(SweepDir.open(root, overrides[1]), file, as_json)
         return
     if address is not None and engine is not Engines.RAY:
         raise UsageError("--address needs --engine ray", "add --engine ray")
     if attention and resume is None:
         raise UsageError("--attention needs --resume", "in a new sweep: model.attention=FILE.py:CLASS")
+    if dry_run and file is not None:
+        raise UsageError("--dry-run writes nothing: there is no sweep to draw", "leave --output out")
     if task and resume is None:
         raise UsageError("--task needs --resume", "in a new sweep: task.name=FILE.py:NAME")
     options = EngineOptions(engine.value, jobs, address)
@@ -115,16 +134,16 @@ def sweep(
     from mhsa_cli.commands.sweep_output import show_training  # not for help
 
     named = OwnCodes(attention or (), task or (), score or ())
-    show_training(folder, options, named, as_json, resumed=resume is not None)
+    show_training(folder, options, named, file, as_json, resumed=resume is not None)
 
 
-def _show(folder: SweepDir, as_json: bool) -> None:
+def _show(folder: SweepDir, file: PictureFile | None, as_json: bool) -> None:
     """Run `mhsa sweep show`: print the report of a sweep as it is now."""
     from mhsa_cli.commands.sweep_output import show_sweep  # not for help
     from mhsa_cli.jobs.sweep.run import read_sweep
 
     results = read_sweep(folder)
-    show_sweep(folder, results, as_json)
+    show_sweep(folder, results, file, as_json)
     for note in results.notes:
         tell(note)
 

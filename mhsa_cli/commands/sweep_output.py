@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.commands.pictures import PictureFile, write_picture
 from mhsa_cli.config.own_file import OwnCodes
 from mhsa_cli.config.own_task import options_to_name
 from mhsa_cli.errors import MhsaError, NonFiniteError, RunError, StorageError
@@ -17,9 +18,11 @@ from mhsa_cli.jobs.messages import LOWER_MEMORY, saying_kept, tell
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.records.sweep import UNREAD, Cause, SweepReport
-from mhsa_cli.renderers.kit.console import make_console, surface_of
+from mhsa_cli.renderers.figures.sheet_options import Page
+from mhsa_cli.renderers.kit.console import Surface, make_console, surface_of
+from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
-from mhsa_cli.renderers.pictures.sweep import sweep_picture
+from mhsa_cli.renderers.pictures.sweep import curves_of, sweep_picture
 from mhsa_cli.renderers.pictures.sweep_words import pair_words
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.sweep_dir import SweepDir, report_document
@@ -28,6 +31,7 @@ from mhsa_cli.text import plural
 if TYPE_CHECKING:
     from mhsa_cli.jobs.sweep.report import SweepResults
     from mhsa_cli.jobs.sweep.run import SweepResult
+    from mhsa_cli.renderers.figures.sheet import PaperFigure
 
 # What a sweep with such failed trials ends with, the worst first.
 EXIT_CODES: Mapping[int, set[Cause]] = {
@@ -43,7 +47,15 @@ _REASONS: Mapping[Cause, str] = {
 }
 
 
-def show_training(folder: SweepDir, options: EngineOptions, named: OwnCodes, as_json: bool, *, resumed: bool) -> None:
+def show_training(
+    folder: SweepDir,
+    options: EngineOptions,
+    named: OwnCodes,
+    file: PictureFile | None,
+    as_json: bool,
+    *,
+    resumed: bool,
+) -> None:
     """Train the missing trials of a sweep, redrawing curves; then write and print the report of all trials."""
     console = make_console(stderr=True)
     surface = surface_of(console)
@@ -61,7 +73,8 @@ def show_training(folder: SweepDir, options: EngineOptions, named: OwnCodes, as_
         owned.write_report(ended.plan, ended.results.report, pair_words)
     stop.forgive_lost_output()
     with saying_kept(owned.path):
-        show_sweep(owned, ended.results, as_json, offered="wrote")
+        can_draw = stop.caught is None and any(trial.is_finished for trial in ended.results.report.trials)
+        show_sweep(owned, ended.results, file if can_draw else None, as_json, offered="wrote")
     _tell_ends(ended, owned, options)
     if stop.caught is not None:
         raise typer.Exit(128 + stop.caught)
@@ -82,14 +95,26 @@ def _tell_ends(ended: SweepResult, sweep: SweepDir, options: EngineOptions) -> N
     tell_failed(report, again, alone=options.engine == "local" and options.processes == 1)
 
 
-def show_sweep(folder: SweepDir, results: SweepResults, as_json: bool, offered: str = "folder:") -> None:
+def show_sweep(
+    folder: SweepDir, results: SweepResults, file: PictureFile | None, as_json: bool, offered: str = "folder:"
+) -> None:
     """Print the report: the curves of each setting, the table, the folder and the next command."""
     report = results.report
+
+    def picture(surface: Surface) -> Lines:
+        return sweep_picture(report, results.curves, surface, folder.name)
+
+    def figure(page: Page) -> PaperFigure:
+        from mhsa_cli.renderers.figures.sweep import sweep_figure  # matplotlib comes with it
+
+        return sweep_figure(report, curves_of(report, results.curves, folder.name), page)
+
+    write_picture(file, picture, figure, f"sweep {folder.name}")
     if as_json:
         print_json({"sweep": str(folder.path), **report_document(report, pair_words)})
         return
     paper = Paper()
-    paper.draw(sweep_picture(report, results.curves, paper.surface, folder.name))
+    paper.draw(picture(paper.surface))
     paper.offer(f"\n{offered} {folder.path}")
     if first := next((trial for trial in report.trials if trial.is_finished), None):
         paper.offer(f"next: mhsa explain {run_argument(folder.path / Path(first.run).name)}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mhsa_cli.commands.output import Paper, print_json, write_picture
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.commands.pictures import PictureFile, write_picture
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.evaluate import evaluate_sweep
@@ -17,6 +18,7 @@ from mhsa_cli.jobs.report import report_sweep
 from mhsa_cli.jobs.sweep.run import read_sweep
 from mhsa_cli.records.labels import set_words
 from mhsa_cli.records.sweep import LabelShare, SweepReport, TrialResult
+from mhsa_cli.renderers.figures.sheet_options import Page
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
 from mhsa_cli.renderers.pictures.evaluation import sweep_evaluation_table
@@ -30,8 +32,11 @@ from mhsa_cli.runs.listing import run_argument, trial_folders
 from mhsa_cli.runs.sweep_dir import SweepDir, report_document
 from mhsa_cli.text import escape, plural, quoted
 
+if TYPE_CHECKING:
+    from mhsa_cli.renderers.figures.sheet import PaperFigure
 
-def show_curves(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
+
+def show_curves(sweep: SweepDir, file: PictureFile | None, as_json: bool) -> None:
     """Run `mhsa curve` on a sweep: the run of median loss of each setting over the quartiles of its runs."""
     results = read_sweep(sweep)
     report = _finished(sweep, results.report)
@@ -40,7 +45,12 @@ def show_curves(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
     def picture(surface: Surface) -> Lines:
         return stacked([curves_picture(curves, surface), medians_table(report, surface)])
 
-    write_picture(file, picture, f"loss of {sweep.name}")
+    def figure(page: Page) -> PaperFigure:
+        from mhsa_cli.renderers.figures.curve import bands_figure  # matplotlib comes with it
+
+        return bands_figure(curves, page)
+
+    write_picture(file, picture, figure, f"loss of {sweep.name}")
     if as_json:
         groups = []
         for cell, group in enumerate(report.groups):
@@ -82,7 +92,7 @@ def show_labels(sweep: SweepDir, as_json: bool) -> None:
     _tell_notes(results.notes)
 
 
-def show_onsets(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
+def show_onsets(sweep: SweepDir, file: PictureFile | None, as_json: bool) -> None:
     """Run `mhsa timeline` on a sweep: when the heads of each setting formed, and where the loss dropped most."""
     results = read_sweep(sweep)
     report = _finished(sweep, results.report)
@@ -95,7 +105,12 @@ def show_onsets(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
     def picture(surface: Surface) -> Lines:
         return onsets_table(report, surface, drawn=True)
 
-    write_picture(file, picture, f"heads of {sweep.name} over training")
+    def figure(page: Page) -> PaperFigure:
+        from mhsa_cli.renderers.figures.sweep import onsets_figure  # matplotlib comes with it
+
+        return onsets_figure(report, page)
+
+    write_picture(file, picture, figure, f"heads of {sweep.name} over training")
     if as_json:
         document = report_document(report, pair_words)["groups"]
         keys = ("overrides", "models", "formed")
@@ -105,7 +120,7 @@ def show_onsets(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
     _tell_notes(results.notes)
 
 
-def show_trials(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
+def show_trials(sweep: SweepDir, file: PictureFile | None, as_json: bool) -> None:
     """Run `mhsa inspect-heads` on a sweep: a row for each trial, with the labels of its heads."""
     results = read_sweep(sweep)
     report = _finished(sweep, results.report)
@@ -113,7 +128,12 @@ def show_trials(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
     def picture(surface: Surface) -> Lines:
         return trials_table(report, surface)
 
-    write_picture(file, picture, f"heads of {sweep.name}")
+    def figure(page: Page) -> PaperFigure:
+        from mhsa_cli.renderers.figures.sweep import shares_figure  # matplotlib comes with it
+
+        return shares_figure(report, page)
+
+    write_picture(file, picture, figure, f"heads of {sweep.name}")
     if as_json:
         document = report_document(report, pair_words)
         medians = [median and median.run for median in _medians(report)]
@@ -123,7 +143,7 @@ def show_trials(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
     _tell_notes(results.notes)
 
 
-def show_pairs(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
+def show_pairs(sweep: SweepDir, file: PictureFile | None, as_json: bool) -> None:
     """Run `mhsa compare` on a sweep: its neighbouring settings against each other, seed by seed."""
     results = read_sweep(sweep)
     report = results.report
@@ -135,7 +155,12 @@ def show_pairs(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
     def picture(surface: Surface) -> Lines:
         return stacked([pairs_table(report, surface), pair_sentences(report, surface)])
 
-    write_picture(file, picture, f"settings of {sweep.name}")
+    def figure(page: Page) -> PaperFigure:
+        from mhsa_cli.renderers.figures.sweep import pairs_figure  # matplotlib comes with it
+
+        return pairs_figure(report, page)
+
+    write_picture(file, picture, figure, f"settings of {sweep.name}")
     if as_json:
         document = report_document(report, pair_words)
         print_json({"sweep": str(sweep.path), **{key: document[key] for key in ("goal", "groups", "pairs")}})
@@ -150,7 +175,7 @@ def show_evaluation(
     changes: Sequence[str],
     rows: int | None,
     seed: int | None,
-    file: Path | None,
+    file: PictureFile | None,
     as_json: bool,
 ) -> None:
     """Run `mhsa evaluate` on a sweep: medians over the seeds of each setting, a row for each task."""
@@ -161,7 +186,12 @@ def show_evaluation(
     def picture(surface: Surface) -> Lines:
         return sweep_evaluation_table(report, found, surface)
 
-    write_picture(file, picture, f"evaluation of {sweep.name}")
+    def figure(page: Page) -> PaperFigure:
+        from mhsa_cli.renderers.figures.evaluation import sweep_evaluation_figure  # matplotlib comes with it
+
+        return sweep_evaluation_figure(report, found, page)
+
+    write_picture(file, picture, figure, f"evaluation of {sweep.name}")
     if as_json:
         print_json({"sweep": str(sweep.path), "groups": [asdict(one) for one in found]})
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,14 +12,22 @@ from mhsa_cli.commands.keyboard import keyboard
 from mhsa_cli.commands.options import (
     HeadsOption,
     JsonOption,
-    OutputOption,
     RunOrSweepArgument,
     RunsOption,
     ScoreOption,
     flag,
     option,
 )
-from mhsa_cli.commands.output import Paper, print_json, write_picture
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.commands.pictures import (
+    AsOption,
+    OutputOption,
+    ThemeOption,
+    WidthOption,
+    only_option,
+    picture_file,
+    write_picture,
+)
 from mhsa_cli.commands.run_summary import levels_of
 from mhsa_cli.config.own_score import short_score
 from mhsa_cli.errors import UsageError
@@ -30,6 +38,7 @@ from mhsa_cli.jobs.timeline import Timeline, timeline_of
 from mhsa_cli.records.claim_words import words
 from mhsa_cli.records.thinning import Thinned
 from mhsa_cli.records.training import Series
+from mhsa_cli.renderers.figures.sheet_options import TIMELINE_PARTS, Page
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.replay import play
@@ -39,6 +48,9 @@ from mhsa_cli.runs.heads import FIGURES, snapshot_maps
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
+
+if TYPE_CHECKING:
+    from mhsa_cli.renderers.figures.sheet import PaperFigure
 
 
 def timeline(
@@ -50,16 +62,21 @@ def timeline(
     replay: Annotated[bool, flag("--replay", "play the attention maps over training, on a terminal")] = False,
     head: HeadsOption = None,
     output: OutputOption = None,
+    look: AsOption = None,
+    width: WidthOption = None,
+    theme: ThemeOption = None,
+    only: Annotated[str | None, only_option(*TIMELINE_PARTS)] = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa timeline`."""
+    file = picture_file(output, look, width, theme, only)
     folder, paper = open_run_or_sweep(runs, run), Paper()
     if isinstance(folder, SweepDir):
         refuse_options(folder, "timeline", {"--target": target, "--score": score, "--replay": replay, "--heads": head})
         from mhsa_cli.commands.sweep_views import show_onsets  # torch comes with it
 
-        show_onsets(folder, output, as_json)
+        show_onsets(folder, file, as_json)
         return
     if replay:
         _check_replay(paper, as_json, run_argument(folder.path))
@@ -85,7 +102,20 @@ def timeline(
             in_context=[(one.step, one.in_context) for one in found.snapshots],
         )
 
-    write_picture(output, picture, f"heads of {folder.name} over training")
+    def figure(page: Page) -> PaperFigure:
+        from mhsa_cli.renderers.figures.lifts import timeline_figure  # matplotlib comes with it
+
+        return timeline_figure(
+            drawn,
+            found.histories,
+            page,
+            levels=levels,
+            drop=found.drop,
+            in_context=[(one.step, one.in_context) for one in found.snapshots],
+            axis=_axis(found, target, score),
+        )
+
+    write_picture(file, picture, figure, f"heads of {folder.name} over training")
     if as_json:
         print_json(_document(folder, found))
         return
@@ -97,6 +127,12 @@ def timeline(
             paper.say(note)
     moves = paper.surface.animate and not replay
     paper.next(f"mhsa timeline {run_argument(folder.path)} --replay" if moves else next_look(folder.path))
+
+
+def _axis(found: Timeline, target: str | None, score: str | None) -> str:
+    """Name what is drawn of the heads."""
+    name = target if score is None else short_score(score)
+    return "lift" if name is None else name if found.scale is not None else f"lift on {name}"
 
 
 def _check_replay(paper: Paper, as_json: bool, name: str) -> None:

@@ -9,12 +9,13 @@ import typer
 
 from mhsa_cli.commands.options import Live
 from mhsa_cli.commands.output import print_json
-from mhsa_cli.commands.run_summary import levels, result_document, show_run
+from mhsa_cli.commands.run_summary import result_document, show_run
 from mhsa_cli.jobs.messages import saying_kept, tell
 from mhsa_cli.jobs.resume import ResumePoint
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.train import TrainingSetup, training
 from mhsa_cli.renderers.kit.console import make_console, surface_of
+from mhsa_cli.renderers.pictures.curve import levels
 from mhsa_cli.renderers.pictures.live import LiveTraining
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir

@@ -38,7 +38,7 @@ def activation_bars(heads: Sequence[ActivationEffect]) -> Draw:
 def own_score_bars(heads: Sequence[HeadScore], name: str) -> Draw:
     """Return what draws a score of the user's own of every head."""
     found = [(head.name, head.own_scores.get(name)) for head in heads]
-    bars = [(head, _number(one and one.value), _number(one and one.se)) for head, one in found]
+    bars = [(head, _number(one.value if one else None), _number(one.se if one else None)) for head, one in found]
     return lambda sheet: _bars(sheet, bars, name)
 
 

@@ -43,13 +43,13 @@ def timeline_figure(
     levels: Sequence[Level] = (),
     drop: LossDrop | None = None,
     in_context: Curve = (),
-    values: str | None = None,
+    axis: str = "lift",
 ) -> PaperFigure:
     """Draw the loss, the lifts of all heads, a plot for each layer, and the in-context score of the model.
 
-    `drop` is the largest drop of the loss. `values` names what the heads have instead of lifts.
+    `drop` is the largest drop of the loss. `axis` names what is followed: lifts, or values of another scale.
     """
-    return compose(page, timeline_parts(loss_series, histories, levels, drop, in_context, values, page.only))
+    return compose(page, timeline_parts(loss_series, histories, levels, drop, in_context, axis, page.only))
 
 
 def timeline_parts(
@@ -58,7 +58,7 @@ def timeline_parts(
     levels: Sequence[Level],
     drop: LossDrop | None,
     in_context: Curve,
-    values: str | None = None,
+    axis: str = "lift",
     only: str | None = None,
 ) -> dict[str, Draw | None]:
     """Return what draws each part of a timeline, all over the same logarithmic axis of steps, written once."""
@@ -66,12 +66,12 @@ def timeline_parts(
     measured = [(step, score) for step, score in in_context if score is not None and math.isfinite(score)]
 
     ends = only or ("context" if measured else "lifts" if histories else "curve")  # the part with the axis of steps
-    axis = _Steps(last, drop)
+    over = _Steps(last, drop)
 
     def lifts(sheet: Sheet) -> None:
         layers = [list(layer) for _, layer in groupby(histories, key=lambda one: one.layer)]
         for layer in layers:
-            _lifts(sheet, layer, axis, values, label=ends == "lifts" and layer is layers[-1])
+            _lifts(sheet, layer, over, axis, label=ends == "lifts" and layer is layers[-1])
 
     def curve(sheet: Sheet) -> None:
         label = ends == "curve"
@@ -80,11 +80,11 @@ def timeline_parts(
     return {
         "curve": curve,
         "lifts": lifts if histories else None,
-        "context": (lambda sheet: _context(sheet, measured, axis)) if measured else None,
+        "context": (lambda sheet: _context(sheet, measured, over)) if measured else None,
     }
 
 
-def _lifts(sheet: Sheet, histories: Sequence[HeadHistory], steps: _Steps, values: str | None, *, label: bool) -> None:
+def _lifts(sheet: Sheet, histories: Sequence[HeadHistory], steps: _Steps, axis: str, *, label: bool) -> None:
     """Add the lifts of a layer's heads; on each line a triangle is the end of its onset, a bar the whole of it."""
     axes = sheet.plot(max(0.9, min(1.5, 0.28 * sheet.width)))
     handles: list[Artist] = []
@@ -100,13 +100,13 @@ def _lifts(sheet: Sheet, histories: Sequence[HeadHistory], steps: _Steps, values
                 markeredgecolor=sheet.inks.paper,
             )  # fmt: skip
     shown = [lift for one in histories for lift in one.lifts if lift is not None and math.isfinite(lift)]
-    if values is None:
+    if axis.startswith("lift"):
         set_values(axes, min([0.0, *shown]) * 1.05, max([1.0, *shown]) * 1.03, count=4)
     else:
         low, high = min(shown, default=0.0), max(shown, default=1.0)
         room = 0.05 * ((high - low) or 1.0)
         set_values(axes, low - room, high + room, count=4)
-    axes.set_ylabel("lift" if values is None else sheet.fit(values, 1.2))
+    axes.set_ylabel(sheet.fit(axis, 1.0))
     steps.set(axes, sheet, label=label)
     sheet.legend(axes, handles, [" ".join(_named(one)) for one in histories])
     sheet.close([axes])

@@ -13,11 +13,11 @@ from mhsa_cli.errors import UsageError
 FORMATS = ("pdf", "svg", "png")  # the endings of figures
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 NARROWEST, WIDEST = 1.5, 40.0  # inches
-# The parts of each figure, from above.
+# The parts of each figure, from above; the last ones of a timeline and a comparison are of sweeps.
 RUN_PARTS = ("curve", "lifts", "context", "maps", "effects")
 HEADS_PARTS = ("maps", "effects")
-TIMELINE_PARTS = ("curve", "lifts", "context")
-COMPARE_PARTS = ("curve", "costs")
+TIMELINE_PARTS = ("curve", "lifts", "context", "onsets")
+COMPARE_PARTS = ("curve", "costs", "steps", "loss")
 SWEEP_PARTS = ("curve", "success", "steps", "loss", "onsets")
 _WIDTH = re.compile(r"\s*(\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})\s*(in|cm|mm|pt)?\s*", re.ASCII)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -40,6 +40,17 @@ class Level(NamedTuple):
 
     value: float
     label: str
+
+
+def levels(chance: float, baselines: Mapping[str, float]) -> list[Level]:
+    """Return the losses at chance level and of baselines with their labels."""
+    return [Level(loss, f"{name} {loss:.2f}") for name, loss in [("chance", chance), *baselines.items()]]
+
+
+def known_levels(facts: Mapping[str, Any]) -> list[Level]:
+    """Return the levels that the facts of a run know."""
+    chance = (facts.get("chance") or {}).get("loss")
+    return [] if chance is None else levels(chance, facts.get("baselines") or {})
 
 
 class _Label(NamedTuple):
