@@ -17,7 +17,6 @@ from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase
 from mhsa_cli.renderers.pictures.heatmap import panels_of
 from mhsa_cli.text import Head
 
-ROOMY = 70  # columns from which the scale has its name
 GAP = 2  # columns between two heads
 LEAST, CLEAR = 8, 16  # cells a side at which pooling stops: where nothing else helps, and by choice
 
@@ -121,7 +120,7 @@ class Fitter:
             return None
         panel = max(wide, name)
         per_band = (columns + GAP) // (panel + GAP)
-        if per_band == 0:
+        if per_band < 1:
             return None
         bands: list[list[Head]] = []
         for _, group in groupby(heads, key=lambda head: head.layer):
@@ -145,11 +144,11 @@ def draw_fitted(fit: Fit, maps: HeadMaps, surface: Surface, rows: int = 0) -> Li
     return grid.lines()
 
 
-def scale_phrases(fit: Fit, surface: Surface) -> list[Phrase]:
+def scale_phrases(fit: Fit, surface: Surface, *, brief: bool) -> list[Phrase]:
     """Explain the cells, the most important first: pooling, the scale, and what lies down and across."""
     glyphs = surface.glyphs
     scale: Phrase = "attention in percent" if fit.kind.name == "percent" else "attention in tenths"
     if surface.paints and fit.kind.name != "percent":
-        scale = [("attention 0 " if surface.width >= ROOMY else "0 ", DIM), *color_bar(surface), (" 1", DIM)]
+        scale = [("0 " if brief else "attention 0 ", DIM), *color_bar(surface), (" 1", DIM)]
     pooled: list[Phrase] = [[(f"pooled {fit.size}{glyphs.times}{fit.size}", PLAIN)]] if fit.size > 1 else []
     return [*pooled, scale, f"query {glyphs.down_text} key {glyphs.right_text}"]

@@ -108,7 +108,12 @@ class LiveTraining(LiveView):
             before = self.clock()
             shown = beside_or_below(self._curve, maps, by_lift(maps, self._lifts), self.surface, width, height - 1)
             self.pause = max(type(self).pause, PATIENCE * (self.clock() - before))
-        return (shown or self._curve(width, min(12, height - 6))) + status
+        if shown is None:
+            plot = min(12, height - 6)
+            shown = self._curve(width, plot)
+            if (over := len(shown) + 1 - height) > 0:  # labels below the axis
+                shown = self._curve(width, plot - over)
+        return shown + status
 
     def _curve(self, width: int, height: int) -> Lines:
         """Draw the curve in so many columns, its plot in so many rows."""

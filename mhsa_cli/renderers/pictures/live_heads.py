@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from rich.text import Text
 
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.palette import DIM
+from mhsa_cli.renderers.kit.palette import DIM, PLAIN
 from mhsa_cli.renderers.kit.text_lines import Lines, Phrase, wrap_phrases
 from mhsa_cli.renderers.pictures.fitted_maps import Fit, Fitter, draw_fitted, scale_phrases
 from mhsa_cli.text import Head
 
 LEAST_PLOT, MOST_PLOT = 3, 12  # rows of the plot above maps
 TALLEST = 20  # rows of the plot beside maps
-LEAST_CURVE = 40  # columns of the curve beside maps
+LEAST_CURVE, LEAST_MAPS = 40, 44  # columns of the curve beside maps, and of these with their heading
 BETWEEN = 4  # columns between curve and maps
 
 Curve = Callable[[int, int], Lines]  # of columns, and of rows of the plot
@@ -37,7 +36,8 @@ def beside_or_below(
     fitter = Fitter(maps, surface)
     under = len(curve(width, LEAST_PLOT))
     below = _best(fitter, heads, width, height - under)
-    beside = _best(fitter, heads, width - LEAST_CURVE - BETWEEN, height - 1)
+    room = width - LEAST_CURVE - BETWEEN
+    beside = _best(fitter, heads, room, height - 1) if room >= LEAST_MAPS else None
     if beside is not None and (below is None or beside.fineness >= below.fineness):
         return _abreast(curve, beside, maps, surface, width, height)
     if below is None:
@@ -60,15 +60,16 @@ def _best(fitter: Fitter, heads: Sequence[Head], columns: int, rows: int) -> Fit
 
 def _abreast(curve: Curve, fit: Fit, maps: HeadMaps, surface: Surface, width: int, height: int) -> Lines:
     """Set curve and maps side by side, the scale above the maps."""
-    left = width - fit.columns - BETWEEN
+    left = width - max(LEAST_MAPS, fit.columns) - BETWEEN
     drawn = draw_fitted(fit, maps, surface, height - 1)
     frame = len(curve(left, LEAST_PLOT)) - LEAST_PLOT
     plot = max(LEAST_PLOT, min(TALLEST, height - frame, max(MOST_PLOT, len(drawn) + 1 - frame)))
-    right = _heading(fit, maps, surface, fit.columns) + drawn
+    right = _heading(fit, maps, surface, width - left - BETWEEN) + drawn
     lines = Lines(line.copy() for line in curve(left, plot)[:height])
-    lines += [Text()] * (len(right) - len(lines))
+    lines += [Text() for _ in right[len(lines) :]]
     for line, more in zip(lines, right, strict=False):
-        line.append(" " * (left + BETWEEN - line.cell_len)).append_text(more)
+        if more:
+            line.append(" " * (left + BETWEEN - line.cell_len)).append_text(more)
     return lines
 
 
@@ -76,5 +77,5 @@ def _heading(fit: Fit, maps: HeadMaps, surface: Surface, width: int) -> Lines:
     """Write in one line what is left out, and the scale."""
     count, phrases = len(maps.heads), list[Phrase]()
     if len(fit.heads) < count:
-        phrases.append(f"{len(fit.heads)} of {count} heads: highest lift")
-    return Lines(wrap_phrases([*phrases, *scale_phrases(fit, replace(surface, width=width))], width, DIM)[:1])
+        phrases.append([(f"top {len(fit.heads)} of {count} heads by lift", PLAIN)])
+    return Lines(wrap_phrases([*phrases, *scale_phrases(fit, surface, brief=bool(phrases))], width, DIM)[:1])

@@ -23,6 +23,7 @@ from mhsa_cli.text import Head
 SECONDS, LONGEST = 0.2, 20.0  # a frame, and all of them
 SPEEDS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 KEYS = ("q", " ", "+", "=", "-", "l", "up", "down", "left", "right", "home", "end")
+ROOMY = 70  # columns from which the scale has its name
 AFTER = 4  # rows that stay free below a frame: for those two, or for what is printed at the end and the next prompt
 
 Frame = tuple[HeadMaps, float | None]  # maps and loss
@@ -63,7 +64,7 @@ def frame_picture(
         part = f"L{layers[0]}" if len(layers) == 1 else f"L{layers[0]} to L{layers[-1]}"
         facts.append([(f"{part}, {len(fit.heads)} of {len(shown)} heads", PLAIN)])
     drawn = draw_fitted(fit, maps, surface, height - 1)
-    return _heading([*facts, *scale_phrases(fit, surface)], surface) + drawn, len(pages)
+    return _heading([*facts, *scale_phrases(fit, surface, brief=surface.width < ROOMY)], surface) + drawn, len(pages)
 
 
 def _heading(phrases: Sequence[Phrase], surface: Surface) -> Lines:
