@@ -26,6 +26,7 @@ LIBRARIES = {
     "scipy": {"core"},
     "PIL": {"renderers"},
     "rich": {"renderers", "commands"},
+    "textual": {"renderers", "commands"},
     "typer": {"commands"},
     "yaml": {"config"},
     "pydantic": {"config"},

@@ -65,6 +65,12 @@ LEARN = {
         "uniform by a click, with the loss; a sentence for each head. Of two runs: side by side. Of a sweep: its "
         "curves, onsets and labels, and the maps of up to 12 trials.",
     ),
+    "explore": Help(
+        "Look at runs on a full screen, with keys",
+        "copy-h4",
+        "Arrow keys move over training and from head to head; space makes a head uniform and shows the loss. Needs the "
+        "extra `tui`.",
+    ),
     "trace": Help(
         "Follow tensor shapes and values through a model",
         "seq_len=5 d_model=16 n_heads=4",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,10 +32,9 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_heads import chosen_heads
 from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options, refuse_origin
 from mhsa_cli.jobs.run_config import tell_edited
-from mhsa_cli.jobs.timeline import Timeline, timeline_of
+from mhsa_cli.jobs.timeline import Timeline, loss_at, timeline_of
 from mhsa_cli.records.claim_words import words
 from mhsa_cli.records.thinning import Thinned
-from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.figures.sheet_options import TIMELINE_PARTS, Page
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
@@ -153,7 +150,7 @@ def _replay(paper: Paper, found: Timeline, heads: str | None) -> None:
     task, tokens = ("heads", ()) if found.maps is None else (found.maps.task, found.maps.tokens)
     parts = () if found.maps is None else found.maps.parts
     frames = [
-        (snapshot_maps(one, task, tokens, parts), _loss_at(one.step, found.series))
+        (snapshot_maps(one, task, tokens, parts), loss_at(one.step, found.series))
         for one in found.snapshots
         if one.maps
     ]
@@ -163,12 +160,6 @@ def _replay(paper: Paper, found: Timeline, heads: str | None) -> None:
             play(paper.console, paper.surface, frames, heads=chosen, keys=keys)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-
-
-def _loss_at(step: int, series: Sequence[Series]) -> float | None:
-    """Return the last loss measured up to a step."""
-    points = (point for one in series if one.role == "train" for point in reversed(one.points))
-    return next((loss for at, loss in points if at <= step and loss is not None and math.isfinite(loss)), None)
 
 
 def _document(folder: RunDir, found: Timeline) -> dict[str, Any]:

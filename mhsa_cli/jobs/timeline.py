@@ -115,6 +115,12 @@ def points_of(series: Sequence[Series]) -> Iterator[tuple[int, float]]:
             yield from ((step, loss) for step, loss in curve.points if loss is not None)
 
 
+def loss_at(step: int, series: Sequence[Series]) -> float | None:
+    """Return the last loss measured up to a step."""
+    points = (point for one in series if one.role == "train" for point in reversed(one.points))
+    return next((loss for at, loss in points if at <= step and loss is not None and math.isfinite(loss)), None)
+
+
 def _stored(folder: RunDir) -> tuple[HeadMaps | None, bool]:
     """Read heads.json, and whether training continued after it; None, with a note, if it cannot be read."""
     if not (folder.path / HEADS).exists():

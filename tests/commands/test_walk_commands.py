@@ -92,7 +92,10 @@ REFUSED = {
 }
 if importlib.util.find_spec("tensorboard") is None:
     REFUSED["export --to tensorboard"] = "its package is not installed"
-EXCLUDED = {"bench": "it measures for seconds; its own tests run it"}
+EXCLUDED = {
+    "bench": "it measures for seconds; its own tests run it",
+    "explore": "a full screen of a terminal; its own tests run it",
+}
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ def offered(said: Said) -> list[list[str]]:
     return [words[1:] for words in found if not any(word.isupper() for word in words)]
 
 
-LOOKING = [command for command in COMMANDS if "RUN" in command.takes]
+LOOKING = [command for command in COMMANDS if "RUN" in command.takes and str(command) not in EXCLUDED]
 KINDS = [pytest.param(c, run, id=f"look-{c}-{kind}") for c in LOOKING for kind, run in RUNS.items()]
 
 
