@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import shutil
 import signal
@@ -52,6 +53,7 @@ def test_a_page_needs_no_torch_and_says_what_other_commands_say(tiny: Path) -> N
     assert (run["steps"], run["in_context"]) == (over["steps"], pytest.approx(over["in_context"], abs=5.1e-4))
     assert "\n".join(run["sentences"][:2]).startswith(explained["verdict"]["text"].strip().split("\n")[0])
     assert run["shape"] == [2, 3] and run["tokens"] == kept["tokens"] and run["causal"] and run["checks"] is None
+    assert run["step"] == 10
     assert run["weights"][1][2] == [pytest.approx(row, abs=5.1e-4) for row in kept["weights"][1][2]]
     curves = {one["role"]: one for one in mhsa("curve", "tiny", "--json").json["runs"][0]["series"]}
     assert [step + 1 for step, _ in run["curve"]["train"]] == curves["train"]["steps"]
@@ -218,12 +220,25 @@ def test_models_of_two_parts_and_models_made_elsewhere_have_a_page(here: Path) -
     assert mhsa("train", *SMALL, "model.encoder_layers=1", "--name", "parts").code == 0
     run = only("parts")
     assert [part["role"] for part in run["parts"]] == ["encoder", "decoder", "cross"]
-    assert all(0 <= low < high <= len(run["tokens"]) for part in run["parts"] for low, high in (part["keys"],))
+    kept, lines = json.loads(Path("runs/parts/heads.json").read_text()), Path("runs/parts/heads.jsonl").read_text()
+    last = json.loads(lines.splitlines()[-1])["maps"]
+    sizes, cells = [], iter(base64.b64decode(run["frames"][-1]["maps"]))
+    for part, layer, whole, frame in zip(run["parts"], run["weights"], kept["weights"], last, strict=True):
+        (top, bottom), (left, right) = part["queries"], part["keys"]
+        sizes.append([bottom - top, right - left])
+        for head, own, percents in zip(layer, whole, frame, strict=True):
+            assert head == [pytest.approx(row[left:right], abs=5.1e-4) for row in own[top:bottom]]
+            filled = [row + [0] * (len(own) - len(row)) for row in percents]
+            assert [next(cells) for _ in range(math.prod(sizes[-1]))] == sum(
+                (r[left:right] for r in filled[top:bottom]), []
+            )
+    assert run["maps_shape"] == sizes and next(cells, None) is None
     assert mhsa("train", *SMALL, "--name", "source").code == 0
     weights = max(Path("runs/source").glob("checkpoints/*/model.safetensors"))
     assert mhsa("train", *SMALL[:4], "epochs=0", f"train.init={weights}", "--name", "made").code == 0
     made = only("made")
     assert made["origin"] == str(weights) and made["frames"] == made["steps"] == made["curve"]["train"] == []
+    assert made["step"] is None
     assert all(head["lifts"] == [] and head["why"] for head in made["heads"])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mhsa_cli.records.claims import Claim
-from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary, TargetScore
+from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary, LayerPart, TargetScore
 from mhsa_cli.records.labels import TARGETS, Label, Role
 from mhsa_cli.records.report import RunFacts, RunReport
 from mhsa_cli.records.thinning import evenly, thin
@@ -26,6 +26,7 @@ MAPS, EACH = 700_000, 4  # characters of the maps at the end, of all runs togeth
 FEW = 16  # frames
 LEAST_STEPS = 40  # snapshots whose lifts stay in the largest documents
 Json = dict[str, Any]
+Layers = Sequence[Sequence[Sequence[Sequence[Any]]]]  # maps: layer, head, query, key
 
 
 def runs_document(runs: Sequence[RunReport]) -> Json:
@@ -97,7 +98,9 @@ def _thinned(frames: Sequence[Json], room: int) -> list[Json]:
 
 def _run(run: RunReport, room: int) -> Json:
     maps, report = run.maps, None if run.maps is None else run.maps.report
-    weights, pool = ([], 1) if maps is None else _pooled(maps.weights, room)
+    parts = () if maps is None else maps.parts
+    weights, pool = ([], 1) if maps is None else _pooled(_own_parts(maps.weights, parts), room)
+    frames = [_own_parts(_square(one.maps), parts, one.pool) for one in run.snapshots if one.maps]
     return {
         "name": escape(run.name),
         "task": escape(run.facts.task),
@@ -107,7 +110,8 @@ def _run(run: RunReport, room: int) -> Json:
         "settings": [[escape(key), escape(value)] for key, value in run.settings],
         "sentences": sentences(run),
         "tokens": [] if maps is None else [escape(token) for token in maps.tokens],
-        "parts": [_part(part) for part in maps.parts] if maps is not None and maps.parts else None,
+        "step": None if maps is None or run.facts.origin is not None else maps.step,
+        "parts": [_part(part) for part in parts] or None,
         "causal": maps is not None and not any(map(_sees_ahead, _each(maps.weights))),
         "heads": [] if maps is None else _heads(maps, run.histories, run.snapshots),
         "shape": [len(weights), max(map(len, weights), default=0)],
@@ -117,8 +121,8 @@ def _run(run: RunReport, room: int) -> Json:
         "levels": _levels(run.facts),
         "steps": [one.step for one in run.snapshots],
         "in_context": [_figure(one.in_context) for one in run.snapshots],
-        "frames": [_frame(one) for one in run.snapshots if one.maps],
-        "maps_shape": next(([_shape(layer) for layer in one.maps] for one in run.snapshots if one.maps), []),
+        "frames": [_frame(one, cells) for one, cells in zip((o for o in run.snapshots if o.maps), frames, strict=True)],
+        "maps_shape": [_shape(layer) for layer in frames[0]] if frames else [],
         "ablation": None if report is None else _ablation(report),
         "arrows": [] if report is None else [_arrow(c) for c in report.verdict.claims if c.predicate == "path"],
         "checks": checks(run) or None,
@@ -187,11 +191,11 @@ def checks(run: RunReport) -> str:
     return " ".join(found)
 
 
-def _part(part: Any) -> Json:
+def _part(part: LayerPart) -> Json:
     return {"role": str(part.role), "queries": list(part.queries), "keys": list(part.keys)}
 
 
-def _each(layers: Sequence[Sequence[Any]]) -> Iterable[Any]:
+def _each(layers: Layers) -> Iterable[Any]:
     return (head for layer in layers for head in layer)
 
 
@@ -200,9 +204,25 @@ def _sees_ahead(weights: Sequence[Sequence[float]]) -> bool:
     return any(weight != 0 for query, row in enumerate(weights) for weight in row[query + 1 :])
 
 
-def _pooled(layers: Sequence[Sequence[Any]], room: int) -> tuple[list[list[list[list[float | None]]]], int]:
+def _own_parts(layers: Layers, parts: Sequence[LayerPart], pool: int = 1) -> Layers:
+    """Keep the queries and keys of each layer of an encoder-decoder; of maps pooled before, every cell with one."""
+    if not parts:
+        return layers
+    cuts = [[slice(first // pool, -(-end // pool)) for first, end in (part.queries, part.keys)] for part in parts]
+    return [
+        [[row[keys] for row in head[queries]] for head in layer]
+        for layer, (queries, keys) in zip(layers, cuts, strict=True)
+    ]
+
+
+def _square(layers: Layers) -> Layers:
+    """Fill the rows of causal maps, which end at their query, with the future."""
+    return [[[[*row, *[0] * (len(head) - len(row))] for row in head] for head in layer] for layer in layers]
+
+
+def _pooled(layers: Layers, room: int) -> tuple[Layers, int]:
     """Round maps to 3 decimals; of long rows, keep the largest weight of squares of `pool` tokens."""
-    cells, pool = sum(len(head) ** 2 for head in _each(layers)), 1
+    cells, pool = sum(math.prod(_shape([head])) for head in _each(layers)), 1
     while EACH * cells / pool**2 > room:
         pool *= 2
     return [[_squares(head, pool) for head in layer] for layer in layers], pool
@@ -238,18 +258,13 @@ def _levels(found: RunFacts) -> list[list[Any]]:
     return chance + [[escape(name), nats(loss)] for name, loss in found.baselines.items()]
 
 
-def _shape(layer: Sequence[Sequence[Sequence[int]]]) -> list[int]:
-    """Return the rows and columns of a layer's maps in a frame; on causal ones the last row has all columns."""
-    return [len(layer[0]), max(map(len, layer[0]))] if layer else [0, 0]
+def _shape(layer: Sequence[Sequence[Sequence[Any]]]) -> list[int]:
+    """Return the rows and columns of a layer's maps."""
+    return [len(layer[0]), len(layer[0][0])] if layer else [0, 0]
 
 
-def _frame(one: SnapshotRecord) -> Json:
-    cells = bytearray()
-    for layer in one.maps:
-        columns = _shape(layer)[1]
-        for head in layer:
-            for row in head:
-                cells += bytes(row) + bytes(columns - len(row))
+def _frame(one: SnapshotRecord, layers: Layers) -> Json:
+    cells = bytes(percent for head in _each(layers) for row in head for percent in row)
     return {"step": one.step, "pool": one.pool, "maps": base64.b64encode(cells).decode("ascii")}
 
 
