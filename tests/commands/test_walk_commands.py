@@ -87,6 +87,7 @@ BESIDE = {
 # Refused with exit 2 here, and why.
 REFUSED = {
     "timeline --replay": "a pipe cannot redraw lines",
+    **dict.fromkeys(("timeline --heads L0.H0", "timeline --heads L0"), "it goes with --replay"),
     "sweep --engine ray": "Ray has tests of its own",
     "sweep --address localhost:1": "it goes with --engine ray",
 }

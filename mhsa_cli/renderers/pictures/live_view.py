@@ -89,10 +89,6 @@ class LiveView:
         self._live.update(picture, refresh=True)
         self._columns = [line.cell_len for line in picture]
 
-    def resized(self) -> bool:
-        """Return whether the terminal has another size than the picture was drawn for."""
-        return terminal_size(self.console.file, os.environ) != tuple(self.console.size)
-
     def _fit_terminal(self) -> tuple[int, int]:
         """Take the terminal's size as it is now; if it has become narrower, wipe the rows of wrapped lines too.
 

@@ -171,16 +171,17 @@ def play(
     with _Replay(console, surface, chosen, heads) as view:
         at, view.steers = view.position, keys is not None
         try:
-            drawn = None
+            drawn: Position | None = None
             while not at.ended:
                 started = clock()
-                if drawn != at or view.resized():
+                if drawn != at:
                     view.redraw()
                     drawn = replace(at)
                 pause = SECONDS if at.paused else SECONDS / SPEEDS[at.speed]
                 wait = 0.0 if at.is_over else max(0.0, pause - (clock() - started))
                 if key := keys(wait) if keys is not None else "":
                     at.press(key)
+                    drawn = None if key == "resize" else drawn
                     continue
                 if keys is None and wait:
                     sleep(wait)
