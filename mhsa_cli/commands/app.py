@@ -28,8 +28,8 @@ LEARN = {
     "train": Help(
         "Train a model from a config and save the run",
         "--config copy n_heads=8 train.lr=1e-3",
-        "Draws the loss while it trains, then the attention map of every head. Ctrl-C saves a checkpoint; --resume "
-        "continues from it.",
+        "Draws the loss while it trains, with --live heads also the maps, then the attention map of every head. "
+        "Ctrl-C saves a checkpoint; --resume continues from it.",
     ),
     "tasks": Help(
         "Show the tasks that models are trained on",
@@ -51,7 +51,8 @@ LEARN = {
         "Show when each head learned its pattern",
         "copy-h4 --target previous",
         "Draws each head's lift over training under the loss curve, in the same columns. Of a sweep: the median "
-        "onsets of each setting.",
+        "onsets of each setting. Keys of --replay: space pauses, left and right step, + and - change the speed, l shows "
+        "other heads, q ends.",
     ),
     "curve": Help(
         "Plot the loss of one run or of several",

@@ -56,7 +56,9 @@ def timeline(
         str | None, option("--target", "NAME", "score all heads on one target, such as previous [default: their own]")
     ] = None,
     score: ScoreOption = None,
-    replay: Annotated[bool, flag("--replay", "play the attention maps over training, on a terminal")] = False,
+    replay: Annotated[
+        bool, flag("--replay", "play the attention maps over training, on a terminal; keys: below")
+    ] = False,
     head: HeadsOption = None,
     output: OutputOption = None,
     look: AsOption = None,
