@@ -51,10 +51,15 @@ class Opened:
         return [flat[at : at + 4] for at in range(0, len(flat), 4)]
 
 
+def find_chromium() -> str | None:
+    """Return the path of this machine's Chromium; None if it has none."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra `browser`")
-    program = next(filter(None, map(shutil.which, NAMES)), None)
+    program = find_chromium()
     if program is None:
         pytest.skip("needs Chromium (apt-get install chromium)")
     with playwright.sync_playwright() as driver:

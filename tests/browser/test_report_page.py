@@ -169,7 +169,7 @@ def test_names_and_texts_are_only_texts(opened: Open) -> None:
     heads = [head(0, 0) | {"name": one, "sentence": one, "why": one, "followed": one} for one in HOSTILE[:3]]
     content = run(
         HOSTILE[0], task=HOSTILE[1], sentences=HOSTILE, tokens=HOSTILE[:5], heads=heads, shape=[1, 3],
-        checks=HOSTILE[2], note=HOSTILE[2],
+        checks=HOSTILE[2],
         facts=[[one, one] for one in HOSTILE], levels=[[HOSTILE[2], 2.0]], arrows=[], maps_shape=[[T, T]],
     )  # fmt: skip
     one = opened(runs(content), width=360)

@@ -62,7 +62,7 @@ def head(layer: int, number: int) -> dict[str, Any]:
 def run(name: str = "run-a", **changes: Any) -> dict[str, Any]:
     heads = [head(layer, number) for layer, number in product(range(LAYERS), range(HEADS))]
     content = {
-        "name": name, "task": "copy", "note": "", "origin": None, "step": STEPS[-1], "pool": 1,
+        "name": name, "task": "copy", "origin": None, "step": STEPS[-1], "pool": 1,
         "facts": [["parameters", "8,384"], ["accuracy", "99%"]], "settings": [["train.lr", "0.005"]],
         "sentences": ["Solved by attention.", "These labels account for all of it."],
         "tokens": TOKENS, "parts": None, "causal": True, "heads": heads, "shape": [LAYERS, HEADS], "weights": maps(1.0),

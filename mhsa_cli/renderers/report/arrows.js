@@ -17,7 +17,7 @@ function circuitList(run) {
     return make("li", { class: arrow.status === SHOWN ? "shown" : "not-shown" }, make("span", { class: "dash", "aria-hidden": "true" }), make("b", { text: path }), " ", make("span", { text: effect }));
   });
   return make("div", { class: "circuit" }, make("h3", { text: "Circuit" }),
-    make("p", { class: "fine", text: "What patching a path costs: the loss that is added when the receiving heads read the writer\u2019s output from another row." }),
+    make("p", { class: "fine", text: "The loss added when the readers get the writer\u2019s output of a corrupted row. Random writers: changes of the same size in other directions." }),
     make("ul", {}, ...items));
 }
 

@@ -24,7 +24,6 @@ function runView(run, { last, seek, heading }) {
       side.length ? make("div", { class: "side" }, ...side) : null,
       run.heads.length ? make("div", { class: "main" },
         make("div", { class: "maps-head" }, make("h2", { text: "Heads" }), mapsAt, legend(run)),
-        run.note ? make("p", { class: "fine note", text: run.note }) : null,
         grid.node, circuitList(run)) : null));
   drawArrows(run, grid);
   return {
