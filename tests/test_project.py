@@ -44,7 +44,10 @@ def test_the_metadata_agree_with_the_package() -> None:
 def test_every_dependency_is_pinned_within_its_range() -> None:
     pins = dict(line.lower().split("==") for line in read("constraints.txt").splitlines() if "==" in line)
     extras = PROJECT["project"]["optional-dependencies"]
-    wanted_by = [PROJECT["project"]["dependencies"], *(extras[name] for name in ("dev", "ray", "png", "notebook", "browser"))]
+    wanted_by = [
+        PROJECT["project"]["dependencies"],
+        *(extras[name] for name in ("dev", "ray", "png", "notebook", "browser")),
+    ]
     for line in (line for lines in wanted_by for line in lines):
         wanted = Requirement(line)
         assert wanted.specifier.contains(pins[wanted.name.lower()]), line

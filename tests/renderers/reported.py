@@ -15,7 +15,7 @@ CLEAN = 0.25
 
 
 def weight(layer: int, head: int, query: int, key: int, part: float) -> float:
-    """A head attends (head + layer) tokens back, more so in the course of training; part is 0 at first, 1 at the end."""
+    """A head attends (head + layer) tokens back, more in the course of training: part is 0 at first, 1 at the end."""
     if key > query:
         return 0.0
     target = max(0, query - head - layer)
@@ -49,10 +49,11 @@ def coalition(bits: int) -> float:
 def head(layer: int, number: int) -> dict[str, Any]:
     index, name = layer * HEADS + number, f"L{layer}.H{number}"
     lifts = [round((index + 1) / 10 * step / 100, 3) for step in STEPS]
+    all_lifts = {"offset": lifts, "answer": [0.5] * len(STEPS)}
     return {
         "name": name, "layer": layer, "head": number, "label": f"offset {index}", "label_id": f"offset:{index}:shown",
-        "role": "shown", "sentence": f"sentence of {name}", "why": f"the long story of {name}", "target": f"offset {index}",
-        "followed": f"offset {index}", "lifts": lifts, "all_lifts": {"offset": lifts, "answer": [0.5] * len(STEPS)},
+        "role": "shown", "sentence": f"sentence of {name}", "why": f"the long story of {name}",
+        "target": f"offset {index}", "followed": f"offset {index}", "lifts": lifts, "all_lifts": all_lifts,
         "entropy": 0.3, "mass": 0.8, "uniform": 0.2, "lift": lifts[-1], "share": 0.1, "share_se": 0.01,
         "delta": 2.0**-index, "delta_se": 0.02, "onset": [10, 30] if number else None,
         "scores": [[f"offset {index}", 0.8, 0.2, 0.75, 0.02, 0.1], ["answer", 0.1, 0.2, -0.1, None, None]],
@@ -66,7 +67,7 @@ def run(name: str = "run-a", **changes: Any) -> dict[str, Any]:
         "facts": [["parameters", "8,384"], ["accuracy", "99%"]], "settings": [["train.lr", "0.005"]],
         "sentences": ["Solved by attention.", "These labels account for all of it."],
         "tokens": TOKENS, "parts": None, "causal": True, "heads": heads, "shape": [LAYERS, HEADS], "weights": maps(1.0),
-        "curve": {"train": [[s, loss_at(s)] for s in range(0, 101, 5)], "eval": [[s, loss_at(s)] for s in (0, 50, 100)]},
+        "curve": {name: [[s, loss_at(s)] for s in range(0, 101, by)] for name, by in (("train", 5), ("eval", 50))},
         "levels": [["chance", 3.5]], "steps": STEPS, "in_context": [None, -0.1, -0.2, -0.3, -0.4, -0.5],
         "frames": [{"step": s, "pool": 1, "maps": packed(s / 100)} for s in FRAMES],
         "maps_shape": [[len(TOKENS), len(TOKENS)]] * LAYERS,
@@ -75,7 +76,8 @@ def run(name: str = "run-a", **changes: Any) -> dict[str, Any]:
             "singles": [[one["delta"], one["delta_se"]] for one in heads], "rows": "64 rows of copy, 5 tokens each",
         },
         "arrows": [
-            {"from": ["L0.H1"], "to": ["L1.H0", "L1.H2"], "part": "k", "delta": 1.25, "se": 0.1, "null": 0.4, "status": "shown"},
+            {"from": ["L0.H1"], "to": ["L1.H0", "L1.H2"], "part": "k", "delta": 1.25, "se": 0.1, "null": 0.4}
+            | {"status": "shown"},
             {"from": ["L0.H2"], "to": None, "part": None, "delta": 0.02, "se": 0.1, "null": 0.3, "status": "not shown"},
         ],
         "checks": None,
@@ -89,20 +91,26 @@ def runs(*shown: dict[str, Any]) -> dict[str, Any]:
 
 def setting(name: str, k: int, n: int = 4) -> dict[str, Any]:
     median = [loss_at(step + 5 * k) for step in STEPS]
+    low, high = ([factor * loss for loss in median] for factor in (0.8, 1.2))
     return {
-        "name": name, "trials": n, "finished": n, "solved": [k, n],
-        "curve": {"steps": STEPS, "median": median, "low": [x * 0.8 for x in median], "high": [x * 1.2 for x in median]},
-        "median_loss": median[-1], "accuracy": k / n, "onsets": [["previous token", 40 + k, 30, 60 if k else None, k, n]],
+        "name": name, "trials": n, "finished": n, "solved": [k, n], "median_loss": median[-1], "accuracy": k / n,
+        "curve": {"steps": STEPS, "median": median, "low": low, "high": high},
+        "onsets": [["previous token", 40 + k, 30, 60 if k else None, k, n]],
         "labels": [["previous token", k, n, 0.1, 0.9]], "circuits": [["induction", k, n, 0.1, 0.9]],
     }  # fmt: skip
 
 
 def sweep(**changes: Any) -> dict[str, Any]:
+    chosen = [
+        (0, "lr=0.001", 1, "median", ""),
+        (1, "lr=0.01", 2, "worst", ""),
+        (None, "lr=0.01", 3, "failed", "not finite"),
+    ]
     shown = [
-        {"run": 0, "setting": "lr=0.001", "seed": 1, "why": "median", "status": "finished", "error": ""},
-        {"run": 1, "setting": "lr=0.01", "seed": 2, "why": "worst", "status": "finished", "error": ""},
-        {"run": None, "setting": "lr=0.01", "seed": 3, "why": "failed", "status": "failed", "error": "the loss is not finite"},
-    ]  # fmt: skip
+        {"run": at, "setting": name, "seed": seed, "why": why, "error": error}
+        | {"status": "failed" if error else "finished"}
+        for at, name, seed, why, error in chosen
+    ]
     content = {
         "name": "rates", "facts": [["trials", "8"]], "axes": ["train.lr"], "claims": ["lr=0.01 is faster."],
         "settings": [setting("lr=0.001", 1), setting("lr=0.01", 3)], "shown": shown,
