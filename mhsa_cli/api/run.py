@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mhsa_cli.api.plot import File, file_of, page_of, run_figure, written
 from mhsa_cli.api.settings import check_kinds, config_and_changes
 from mhsa_cli.api.shown import InFolder, ShownMaps
 from mhsa_cli.api.tables import Table, table
@@ -30,6 +31,7 @@ from mhsa_cli.jobs.steps import check_step, find_step
 from mhsa_cli.records.claim_words import words
 from mhsa_cli.records.evaluation import Evaluation
 from mhsa_cli.records.heads import HeadMaps, HeadScore
+from mhsa_cli.renderers.figures.sheet_options import RUN_PARTS
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked, wrap_phrases
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from mhsa_cli.jobs.trained_run import TrainedRun
+    from mhsa_cli.renderers.figures.sheet import PaperFigure
 
 Heads = str | Iterable[str | tuple[int, int]]
 NUMBERS = (int, float, type(None))
@@ -156,6 +159,19 @@ class Run(InFolder):
             found = evaluate_trained(self._trained, self._folder, self._own, changes, rows, seed)
             trained = {key: self.config.to_dict()["task"].get(key) for key in found.results[-1].settings}
             return table({**trained, **one.settings, **_figures(one)} for one in found.results)
+
+    def plot(
+        self, path: File = None, *, only: str | None = None, width: str | float | None = None, theme: str = "light"
+    ) -> PaperFigure:
+        """Return a matplotlib Figure: the loss, heads over training, their maps and effects; also written to `path`.
+
+        `only`: one part, "curve", "lifts", "context", "maps" or "effects". `width`: "3.3in", "84mm" or inches. `theme`:
+        "light" or "dark". A path ends in .pdf, .svg or .png. Needs the extra `plots`. Raises: UsageError.
+        """
+        file, page = file_of(path), page_of(RUN_PARTS, only, width, theme)
+        with as_guest():
+            maps = self._maps if not without_maps(self._folder) and only not in ("curve", "lifts", "context") else None
+            return written(run_figure(self._folder, maps, page), file, repr(self).strip("<>"))
 
     @property
     def model(self) -> Module:

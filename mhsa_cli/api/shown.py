@@ -6,10 +6,12 @@ import os
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from mhsa_cli.api.plot import File, file_of, maps_figure, page_of, written
 from mhsa_cli.records.check import Grade
 from mhsa_cli.records.heads import HeadMaps
+from mhsa_cli.renderers.figures.sheet_options import HEADS_PARTS
 from mhsa_cli.renderers.files.formats import to_fragment
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.glyphs import choose_glyphs
@@ -20,6 +22,9 @@ from mhsa_cli.renderers.pictures.heads import heads_picture
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import plural
+
+if TYPE_CHECKING:
+    from mhsa_cli.renderers.figures.sheet import PaperFigure
 
 PAGE = 96  # columns of a picture in a notebook
 
@@ -71,6 +76,13 @@ class ShownMaps(ShownRecord, HeadMaps):
     """Attention maps: `weights[layer][head][query][key]`, `tokens`, and on the task's rows the `report`."""
 
     __slots__ = ()
+
+    def plot(
+        self, path: File = None, *, only: str | None = None, width: str | float | None = None, theme: str = "light"
+    ) -> PaperFigure:
+        """Return a matplotlib Figure of all maps and of every head's effect on the loss; see `Run.plot`."""
+        file, page = file_of(path), page_of(HEADS_PARTS, only, width, theme)
+        return written(maps_figure(self, page), file, repr(self).strip("<>"))
 
     def __repr__(self) -> str:
         heads = plural(sum(map(len, self.weights)), "head")

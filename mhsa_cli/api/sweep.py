@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mhsa_cli.api.plot import File, file_of, page_of, written
 from mhsa_cli.api.progress import SweepLine
 from mhsa_cli.api.settings import Settings, Source, check_kinds, command_line, config_and_changes
 from mhsa_cli.api.shown import InFolder
@@ -16,9 +17,10 @@ from mhsa_cli.jobs.guest import as_guest, warn
 from mhsa_cli.jobs.signals import Interrupt
 from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.records.sweep import PairStats, SweepReport
+from mhsa_cli.renderers.figures.sheet_options import SWEEP_PARTS
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
-from mhsa_cli.renderers.pictures.sweep import sweep_picture
+from mhsa_cli.renderers.pictures.sweep import curves_of, sweep_picture
 from mhsa_cli.renderers.pictures.sweep_plan import too_few
 from mhsa_cli.renderers.pictures.sweep_words import group_name, pair_words
 from mhsa_cli.runs.names import runs_root
@@ -27,6 +29,7 @@ from mhsa_cli.text import escape, plural
 
 if TYPE_CHECKING:
     from mhsa_cli.jobs.sweep.report import SweepResults
+    from mhsa_cli.renderers.figures.sheet import PaperFigure
 
 
 def sweep(
@@ -121,6 +124,20 @@ class Sweep(InFolder):
     def differences(self) -> Table:
         """A row for each comparison of neighbouring settings: its figures, and what it shows as a sentence."""
         return table(map(self._difference, self.report.pairs))
+
+    def plot(
+        self, path: File = None, *, only: str | None = None, width: str | float | None = None, theme: str = "light"
+    ) -> PaperFigure:
+        """Return a matplotlib Figure of the settings: bands of the loss, success, steps, final loss, onsets.
+
+        `only`: one of "curve", "success", "steps", "loss" and "onsets"; the others are those of `Run.plot`.
+        Raises: UsageError.
+        """
+        file, page = file_of(path), page_of(SWEEP_PARTS, only, width, theme)
+        from mhsa_cli.renderers.figures.sweep import sweep_figure
+
+        curves = curves_of(self.report, self._results.curves, self.name)
+        return written(sweep_figure(self.report, curves, page), file, repr(self).strip("<>"))
 
     def _difference(self, pair: PairStats) -> dict[str, Any]:
         plain = ("key", "measure", "status", "p", "adjusted")

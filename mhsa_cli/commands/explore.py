@@ -35,8 +35,11 @@ def explore(
 ) -> None:
     """Run `mhsa explore`."""
     _check_terminal()
-    from mhsa_cli.renderers.explorer import Explorer, Listed  # imports textual
-
+    try:
+        from mhsa_cli.renderers.explorer import Explorer, Listed
+    except ModuleNotFoundError as error:
+        hint = "pip install 'mhsa-cli[tui]'; or a page without it: mhsa report RUN"
+        raise UsageError("mhsa explore needs Textual", hint) from error
     opened = None if run is None else open_run_or_sweep(runs, run)
     if isinstance(opened, SweepDir):
         summaries: Sequence[RunSummary] = [listing.summarise(path) for path in listing.trial_folders(opened.path)]
@@ -52,14 +55,9 @@ def explore(
 
 
 def _check_terminal() -> None:
-    """Raise UsageError without a terminal that can be drawn on and read from, or without Textual."""
+    """Raise UsageError without a terminal that can be drawn on and read from."""
     if not (is_tty(sys.stdin) and is_tty(sys.stdout)) or not surface_of(make_console()).animate:
         raise UsageError("mhsa explore needs a terminal", "as a page to look at: mhsa report RUN")
-    try:
-        import textual  # noqa: F401
-    except ImportError as error:
-        hint = "pip install 'mhsa-cli[tui]'; or a page without it: mhsa report RUN"
-        raise UsageError("mhsa explore needs Textual", hint) from error
 
 
 def _cells(one: RunSummary) -> list[str]:

@@ -84,6 +84,8 @@ BESIDE = {
     "sweep --task": ("--resume", "grid"),
     "runs --yes": ("rm", NORMAL),
 }
+DRAWING = ("curve", "inspect-heads", "timeline", "compare", "evaluate", "sweep")
+BESIDE |= {f"{c} {o}": ("-o", "a.svg") for c in DRAWING for o in ("--as", "--width", "--theme", "--only")}
 # Refused with exit 2 here, and why.
 REFUSED = {
     "timeline --replay": "a pipe cannot redraw lines",

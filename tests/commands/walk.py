@@ -14,9 +14,12 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from mhsa_cli.commands.app import COMMANDS
 from mhsa_cli.config.dump import json_schema
+from mhsa_cli.renderers.figures.sheet_options import COMPARE_PARTS, HEADS_PARTS, SWEEP_PARTS, TIMELINE_PARTS
 from mhsa_cli.renderers.files.formats import RENDERERS
 
 # The values of options and arguments that their types do not tell, by "command --option", option or metavar.
+ONLY = {"inspect-heads": HEADS_PARTS, "timeline": TIMELINE_PARTS[:3]}  # those of runs
+ONLY |= {"compare": COMPARE_PARTS[:2], "sweep": SWEEP_PARTS[:2]}
 SCORED = ("train", "sweep", "inspect-heads", "explain", "timeline")
 VALUES: dict[str, tuple[str, ...]] = {
     "export --output": ("a-folder-or-a-file-as-people-name-it-for-the-program-that-reads-it",),
@@ -36,7 +39,9 @@ VALUES: dict[str, tuple[str, ...]] = {
     "RUN": ("newest",),
     "SWEEP": ("grid",),
     "DIR": ("runs",),
-    "--output": tuple(f"a-picture-as-people-name-it-for-the-page-where-it-will-stand.{e}" for e in RENDERERS),
+    "--output": tuple(f"a-picture-as-people-name-it-for-the-page-where-it-will-stand.{e}" for e in ("pdf", *RENDERERS)),
+    "WIDTH": ("1.5in", "84mm"),
+    **{f"{command} --only": parts for command, parts in ONLY.items()},
     "FILE.py:CLASS": ("mine.py:Mine",),
     "FILE.py:NAME": ("own.py:Task",),
     **dict.fromkeys((f"{command} --score" for command in SCORED), ("own.py:score",)),

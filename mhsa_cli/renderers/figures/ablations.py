@@ -68,7 +68,8 @@ def _grouped(sheet: Sheet, names: Sequence[str], found: dict[str, list[tuple[flo
         handles.append(_bar(axes, places, heights, errors, wide, WAY_COLORS[way], sheet))
         ends += [one[0] + sign * one[1] for one in effects if one is not None for sign in (-1, 1)]
     _finish(axes, ends, CHANGE, sheet)
-    axes.set_xlim(-0.6, len(names) - 0.4)
+    free = 0.6 + max(0.0, (2 - len(names)) / 2)
+    axes.set_xlim(-free, len(names) - 1 + free)
     _names(axes, names, sheet)
     sheet.legend(axes, handles, list(found))
     sheet.close([axes])
@@ -93,7 +94,8 @@ def _bars(
         if place == 0:
             sheet.legend(axes, [line], ["random writers"])
     _finish(axes, ends, axis, sheet)
-    axes.set_xlim(-0.6, len(bars) - 0.4)
+    free = 0.6 + max(0.0, (3 - len(bars)) / 2)
+    axes.set_xlim(-free, len(bars) - 1 + free)
     _names(axes, [name for name, _, _ in bars], sheet)
     sheet.close([axes])
 

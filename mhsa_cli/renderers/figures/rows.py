@@ -71,7 +71,7 @@ def _rows(
         _put_row(axes, row, number, (low, high), sheet)
     axes.set_ylim(len(rows) - 0.45, -0.55)
     set_ticks(axes.yaxis, range(len(rows)), names)
-    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="y", length=0, pad=4)
     value_ticks(axes.xaxis, low, high, log=log, count=max(3, int(sheet.width / 0.9)))
     if steps:
         places = [place for place in axes.get_xticks() if place == int(place)]

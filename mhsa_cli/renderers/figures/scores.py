@@ -51,7 +51,7 @@ def _matrix(
     """Add a matrix of numbers: of lifts from 0 to 1, of others around 0."""
     if not rows or not columns:
         return
-    bar = 0.42
+    bar = 0.6  # inches for the colour bar
     axes = sheet.plot(ROW * len(rows), span=(0.0, 1 - bar / sheet.width), margins="matrix")
     finite = [abs(value) for row in values for value in row if math.isfinite(value)]
     lifts = name == "lift"
@@ -68,7 +68,7 @@ def _matrix(
     if max(map(sheet.text_width, columns)) > (sheet.width - 1.1) / len(columns) * step:
         axes.tick_params(axis="x", labelrotation=90)
     axes.set_xlabel(axis)
-    side = axes.inset_axes((1.03, 0.0, 0.025, 1.0))
+    side = axes.inset_axes((1 + 0.1 / (sheet.width - 1.2), 0.0, 0.07 / (sheet.width - 1.2), 1.0))
     drawn = sheet.figure.colorbar(image, cax=side)
     drawn.outline.set_visible(False)  # type: ignore[operator]
     if lifts:

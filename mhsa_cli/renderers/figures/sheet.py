@@ -27,7 +27,7 @@ from mhsa_cli.text import escape
 SMALL, PLAIN = 7.0, 8.0  # points: ticks, legends and names; the names of axes
 EDGE = 0.04  # inches of free paper around everything
 GAP = 0.13  # inches between parts
-POINTS = 72.0
+LEGEND_GAP = 0.05  # inches between axes and the legend above them
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 WAY_COLORS = {"none": "#8b949e", **dict(zip(("uniform", "zero", "mean", "resample"), LINE_COLORS, strict=False))}
 # Text stays text: embedded TrueType in PDF, <text> in SVG. The font is the one that matplotlib brings.
@@ -229,8 +229,8 @@ class Sheet:
             width, height = self.size_of(legend)
             if columns == 1 or width <= room:
                 break
-        above = height + 0.05
-        legend.set_bbox_to_anchor((0, 1 + 0.05 / self._place(axes).height))
+        above = height + LEGEND_GAP
+        legend.set_bbox_to_anchor((0, 1 + LEGEND_GAP / self._place(axes).height))
         for place in self._places:
             if place.top == self._place(axes).top and place.fixed is None and place.axes is not axes:
                 place.top += above
@@ -254,7 +254,18 @@ class Sheet:
         self._put()
         for found, x, y in self._texts:
             self._put_text(found, x, y)
+        for place in self._places:
+            self._keep_legend(place)
         return self.figure
+
+    def _keep_legend(self, place: _Place) -> None:
+        """Move a legend to the left where margins grew after it was set."""
+        legend = place.axes.get_legend()
+        if legend is None:
+            return
+        over = legend.get_window_extent(self._renderer).x1 - (self.width - EDGE) * self.figure.dpi
+        if over > 0:
+            legend.set_bbox_to_anchor((-over / place.axes.bbox.width, 1 + LEGEND_GAP / place.height))
 
     def _add(self, place: _Place) -> Axes:
         axes, inks = place.axes, self.inks
