@@ -166,8 +166,8 @@ def check_python(text: str, folder: Path) -> list[str]:
 def written(picture: Path) -> list[str]:
     """Read the text of an SVG picture, a line for each height at which something is written."""
     rows: dict[str, list[str]] = {}
-    for text in ElementTree.parse(picture).iterfind("{*}text"):
-        rows.setdefault(text.attrib["y"], []).append(text.text or "")
+    for text in ElementTree.parse(picture).iterfind(".//{*}text"):
+        rows.setdefault(text.attrib.get("y") or text.attrib["transform"], []).append(text.text or "")
     return [" ".join(words) for words in rows.values()]
 
 

@@ -182,7 +182,7 @@ def test_what_run_json_lacks_is_blank(tiny: Path) -> None:
 
 
 def test_the_whole_comparison_in_a_file(tiny: Path) -> None:
-    said = mhsa("compare", "tiny", "tiny", "--json", "-o", "a.svg")
+    said = mhsa("compare", "tiny", "tiny", "--json", "-o", "a.svg", "--as", "terminal")
     assert said.code == 0 and said.json and "wrote a.svg" in said.err
     text = Path("a.svg").read_text()
     assert "tiny and tiny" in text and "L1.H2" in text

@@ -138,7 +138,12 @@ def test_where_no_effect_is_shown_nothing_is_labelled(tmp_path: Path) -> None:
 
 def test_looking_leaves_the_run_as_it_is(tiny: Path) -> None:
     before, sha = tree(tiny), facts(tiny)["weights_sha256"]
-    for arguments in (["--scores"], ["--circuits"], ["--ablate", "L1.H0"], ["--scores", "-o", "scores.svg"]):
+    for arguments in (
+        ["--scores"],
+        ["--circuits"],
+        ["--ablate", "L1.H0"],
+        ["--scores", "-o", "scores.svg", "--as", "terminal"],
+    ):
         assert mhsa("inspect-heads", "tiny", *arguments).code == 0
     assert mhsa("explain", "tiny").code == 0
     assert tree(tiny) == before and facts(tiny)["weights_sha256"] == sha

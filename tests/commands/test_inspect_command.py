@@ -205,11 +205,11 @@ def test_a_picture_in_every_format(tiny: Path, monkeypatch: pytest.MonkeyPatch) 
     begins = {"svg": b"<svg ", "html": b"<!DOCTYPE html>", "png": b"\x89PNG\r\n", "txt": b"attention maps of tiny\n"}
     for command, title in (("inspect-heads", "attention maps of tiny"), ("curve", "loss of tiny")):
         for ending, start in begins.items():
-            assert mhsa(command, "tiny", "-o", f"a.{ending}").code == 0
+            assert mhsa(command, "tiny", "-o", f"a.{ending}", "--as", "terminal").code == 0
             data = Path(f"a.{ending}").read_bytes()
             assert title.encode() in data and data.startswith(start.replace(b"attention maps of tiny", title.encode()))
     monkeypatch.setitem(sys.modules, "PIL", None)
-    said = mhsa("inspect-heads", "tiny", "-o", "b.PNG")
+    said = mhsa("inspect-heads", "tiny", "-o", "b.PNG", "--as", "terminal")
     assert (said.code, said.out) == (2, "") and "pip install 'mhsa-cli[png]'; or write .svg" in said.err
 
 

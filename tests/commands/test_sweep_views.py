@@ -115,7 +115,7 @@ def test_an_exported_sweep_is_its_trials_exported_one_by_one(sweep: Path) -> Non
 
 
 def test_what_needs_one_model_names_a_trial(sweep: Path) -> None:
-    kept = {"--json", "--runs", "--output", "--log", "--to"}
+    kept = {"--json", "--runs", "--output", "--as", "--width", "--theme", "--only", "--log", "--to"}
     refused = 0
     for command in commands():
         for option in command.options if str(command) in {*SHOWN, "export"} else ():

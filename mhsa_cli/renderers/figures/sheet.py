@@ -32,7 +32,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2
 WAY_COLORS = {"none": "#8b949e", **dict(zip(("uniform", "zero", "mean", "resample"), LINE_COLORS, strict=False))}
 # Text stays text: embedded TrueType in PDF, <text> in SVG. The font is the one that matplotlib brings.
 _STYLE: Any = {
-    "font.family": ["DejaVu Sans"],
+    "font.family": ["sans-serif"],
+    "font.sans-serif": ["DejaVu Sans"],  # an SVG names it before any other sans-serif
     "font.size": SMALL,
     "axes.labelsize": PLAIN,
     "axes.linewidth": 0.6,
