@@ -51,8 +51,8 @@ LEARN = {
         "Show when each head learned its pattern",
         "copy-h4 --target previous",
         "Draws each head's lift over training under the loss curve, in the same columns. Of a sweep: the median "
-        "onsets of each setting. Keys of --replay: space pauses, left and right step, + and - change the speed, l shows "
-        "other heads, q ends.",
+        "onsets of each setting. Keys of --replay: space pauses, left and right step, + and - change the speed, l "
+        "shows other heads, q ends.",
     ),
     "curve": Help(
         "Plot the loss of one run or of several",

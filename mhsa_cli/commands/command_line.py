@@ -12,6 +12,7 @@ from typing import Any, cast, get_args
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mhsa_cli.commands.first_words import saying_first_words
 from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.text import either, escape
 
@@ -31,6 +32,13 @@ class Command(TyperCommand):
             return super().parse_args(ctx, list(args))
         except _ParseError as error:
             raise _usage_error(error, self, ctx, args) from None
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; on a terminal its first words are that torch is being loaded."""
+        if ctx.params.get("as_json") or ctx.params.get("quiet"):
+            return super().invoke(ctx)
+        with saying_first_words(self.name):
+            return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _print_help(self, ctx)

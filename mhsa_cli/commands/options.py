@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from mhsa_cli.commands.completion import COMPLETERS
 from mhsa_cli.jobs.steps import check_step
 from mhsa_cli.runs.names import runs_root
+
+Detail = Literal["quiet", "usual", "verbose"]  # of what a training prints
 
 
 def option(name: str, value: str, help: str, **more: Any) -> Any:
@@ -20,7 +22,7 @@ def option(name: str, value: str, help: str, **more: Any) -> Any:
 
 def flag(name: str, help: str) -> Any:
     """Make an option without a value, such as `--quick` or `--log/--linear`."""
-    return typer.Option(name, help=help)
+    return typer.Option(*name.split(", "), help=help)
 
 
 def argument(name: str, help: str) -> Any:

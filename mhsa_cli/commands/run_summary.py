@@ -17,11 +17,14 @@ from mhsa_cli.renderers.pictures.explain import explain_model
 from mhsa_cli.renderers.pictures.heads import heads_picture
 from mhsa_cli.renderers.pictures.own_scores import kept_names, own_score_table
 from mhsa_cli.renderers.pictures.task import baselines_text
+from mhsa_cli.renderers.pictures.training_end import TrainingEnd
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import ENDED_BY, METRICS, dropped_records, origin_of, run_argument
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape, from_file, plural, shortened
+
+UNTRAINED = "untrained: initial weights"
 
 
 def levels_of(runs: Sequence[RunDir]) -> list[Level]:
@@ -57,9 +60,17 @@ def evaluated_on(info: Mapping[str, Any]) -> dict[str, Any]:
     return {key: info.get(key) for key in ("eval_rows", "eval_rows_seen", "eval_rows_sha256")}
 
 
-def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord | None]) -> None:
-    """Print the summary of a finished training."""
-    info, paper = run.read_run_json(), Paper()
+def result_line(run: RunDir) -> str:
+    """Write where a run is and its result, in one line."""
+    info = run.read_run_json()
+    final, step = info["final"], plural(info["step"], "step")
+    result = f"eval loss {fixed(final['eval_loss'], 4)}, accuracy {percents(final['eval_accuracy'])}"
+    return f"{run.path}: {result}, {step}, {info['seconds']:.1f} s"
+
+
+def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord | None], paper: Paper) -> None:
+    """Print the whole summary of a training."""
+    info = run.read_run_json()
     if origin_of(info) is None:
         paper.draw(loss_curve(series, paper.surface, levels=levels_of([run])))
     show_epochs(paper, epochs)
@@ -72,6 +83,37 @@ def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord
         show_heads(paper, maps_from_dict(run.read_heads()))
     look = "explain" if not why else "curve" if origin_of(info) is None else "runs"
     paper.offer(f"\nwrote {run.path}\nnext: mhsa {look} {run_argument(run.path)}")
+
+
+def run_end(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord]) -> TrainingEnd:
+    """Collect what a terminal shows at the end of a training; `mhsa runs` and others give what is omitted."""
+    info, name = run.read_run_json(), run_argument(run.path)
+    why, chance, step = without_maps(run), info["chance"], info["step"]
+    maps = None if why else maps_from_dict(run.read_heads())
+    facts = [size_and_time(info), *([ended_by(info)] if info.get(ENDED_BY) else [])]
+    if step == 0:
+        facts.append(UNTRAINED)
+    if not epochs:
+        facts.append(chance_text(chance))
+    if info["eval_rows_seen"]:
+        facts.append(rows_seen(info))
+    report = None if maps is None else maps.report
+    task = None if report is None else report.verdict.try_task
+    return TrainingEnd(
+        series,
+        epochs,
+        {"chance": chance["loss"], **(info.get("baselines") or {})},
+        chance["accuracy"],
+        facts,
+        maps,
+        f"no attention maps: {why}" if why else "" if maps is None or report is not None else maps.note,
+        [
+            *([] if task is None else [f"a task where attention matters: mhsa train task.name={task}"]),
+            f"wrote {run.path}",
+            f"next: mhsa {'curve' if why else 'explain'} {name}",
+        ],
+        f"mhsa inspect-heads {name}",
+    )
 
 
 def show_epochs(paper: Paper, epochs: Sequence[EpochRecord | None]) -> None:
@@ -89,23 +131,42 @@ def show_epochs(paper: Paper, epochs: Sequence[EpochRecord | None]) -> None:
 
 def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:
     """Print size and time of the run, chance level and baselines, and how many evaluation rows training also saw."""
-    chance = info["chance"]
-    device = f"{info['device']}, {info['seconds']:.1f} s"
     origin = origin_of(info)
-    what = plural(info["step"], "step") if origin is None else from_file(origin)
-    paper.say(f"\n{info['parameters']:,} parameters, {what} on {device}")
-    if by := info.get(ENDED_BY):
-        paper.say(f"ended at step {info['step']} of {info['total_steps']} by train.{by}")
+    paper.say(f"\n{size_and_time(info)}")
+    if info.get(ENDED_BY):
+        paper.say(ended_by(info))
     if info["step"] == 0 and origin is None:
-        paper.say("untrained: initial weights")
+        paper.say(UNTRAINED)
     if origin is not None and (final := info.get("final")):
         paper.say(f"loss {fixed(final['eval_loss'], 4)} nats, accuracy {percents(final['eval_accuracy'])}")
-    paper.say(f"chance level: loss {fixed(chance['loss'], 4)} nats, accuracy {percents(chance['accuracy'])}")
+    paper.say(chance_text(info["chance"]))
     if info.get("baselines"):
         paper.say(baselines_text(info["baselines"]))
     if info["eval_rows_seen"] is not None:
-        paper.say(f"evaluation rows also seen in training: {info['eval_rows_seen']} of {info['eval_rows']}")
+        paper.say(rows_seen(info))
     paper.say(f"weights sha256: {shortened(info['weights_sha256'], 12)}")
+
+
+def size_and_time(info: Mapping[str, Any]) -> str:
+    """Write parameters, steps, device and seconds."""
+    origin = origin_of(info)
+    what = plural(info["step"], "step") if origin is None else from_file(origin)
+    return f"{info['parameters']:,} parameters, {what} on {info['device']}, {info['seconds']:.1f} s"
+
+
+def ended_by(info: Mapping[str, Any]) -> str:
+    """Write where a run ended early, and by which setting."""
+    return f"ended at step {info['step']} of {info['total_steps']} by train.{info[ENDED_BY]}"
+
+
+def chance_text(chance: Mapping[str, float]) -> str:
+    """Write the chance level."""
+    return f"chance level: loss {fixed(chance['loss'], 4)} nats, accuracy {percents(chance['accuracy'])}"
+
+
+def rows_seen(info: Mapping[str, Any]) -> str:
+    """Write how many of the evaluation rows training had, too."""
+    return f"evaluation rows also seen in training: {info['eval_rows_seen']} of {info['eval_rows']}"
 
 
 def show_heads(paper: Paper, maps: HeadMaps, heads: Sequence[Head] | None = None) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 from mhsa_cli.commands.options import (
     AttentionOption,
     ConfigOption,
+    Detail,
     JsonOption,
     Live,
     Overrides,
@@ -41,9 +42,14 @@ def train(
         Live, flag("--live", "on a terminal, redraw: the curve, or also every head's map; none: lines, as in a file")
     ] = Live.CURVE,
     runs: RunsOption = None,
+    verbose: Annotated[bool, flag("--verbose, -v", "print all results, also on a low terminal")] = False,
+    quiet: Annotated[bool, flag("--quiet, -q", "print one line: the run and its result")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa train`."""
+    if verbose and quiet:
+        raise UsageError("--verbose and --quiet exclude each other", "keep one of them")
+    detail: Detail = "verbose" if verbose else "quiet" if quiet else "usual"
     changes, root = all_overrides("train", overrides, settings, runs), runs_root(runs)
     if resume is None:
         for option_name, key, given in (("--attention", "model.attention", attention), ("--task", "task.name", task)):
@@ -56,7 +62,7 @@ def train(
         from mhsa_cli.commands.train_output import show_training  # imports torch: only after the config is checked
         from mhsa_cli.jobs.train import new_run
 
-        show_training(new_run(new_config, root, name, ["mhsa", *sys.argv[1:]], score or ()), as_json, live)
+        show_training(new_run(new_config, root, name, ["mhsa", *sys.argv[1:]], score or ()), as_json, detail, live)
         return
     if config is not None or name is not None:
         raise UsageError("--resume excludes --config and --name", "a resumed run keeps its config and its name")
@@ -69,4 +75,4 @@ def train(
         tell_done(folder, point, as_json)
     else:
         own = OwnCode(attention, task, score or ())
-        show_training(resumed_run(root, folder.path, changes, own, allow_inexact), as_json, live)
+        show_training(resumed_run(root, folder.path, changes, own, allow_inexact), as_json, detail, live)

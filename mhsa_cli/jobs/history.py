@@ -14,6 +14,7 @@ from mhsa_cli.runs.metrics import MetricRecord, records_of
 from mhsa_cli.runs.run_dir import RunDir
 
 SHOWN, ENDS = 12, 5  # a table shows up to SHOWN epochs; of more, the first and last ENDS
+FEW, SPREAD = 4, 64  # epochs of a short table, and of those kept to choose them from
 
 
 class Whole:
@@ -46,7 +47,8 @@ class History:
         self._train, self._eval = kind(), kind()
         self._first: list[EpochRecord] = []
         self._latest: deque[EpochRecord] = deque(maxlen=ENDS)
-        self._epochs = 0
+        self._spread: list[EpochRecord] = []
+        self._epochs, self._stride = 0, 1
         self._step = -1
         self.last: set[tuple[type[MetricRecord], int]] = set()
         records = run.records(METRICS)
@@ -60,6 +62,10 @@ class History:
         elif isinstance(record, EvalRecord):
             self._eval.add(record.step, record.loss)
         else:
+            if self._epochs % self._stride == 0:
+                self._spread.append(record)
+            if len(self._spread) == SPREAD:
+                self._spread, self._stride = self._spread[::2], 2 * self._stride
             self._epochs += 1
             self._latest.append(record)
             if self._epochs <= SHOWN:
@@ -83,3 +89,13 @@ class History:
         if self._epochs <= SHOWN:
             return self._first
         return [*self._first[:ENDS], None, *self._latest]
+
+    @property
+    def few_epochs(self) -> list[EpochRecord]:
+        """Return a few epochs, spread evenly: the first, the last, and some between."""
+        known = {record.epoch: record for record in [*self._spread, *self._latest]}
+        if len(known) <= FEW:
+            return [known[epoch] for epoch in sorted(known)]
+        first, last = min(known), max(known)
+        wanted = [first + (last - first) * number / (FEW - 1) for number in range(FEW)]
+        return [known[min(known, key=lambda epoch: abs(epoch - place))] for place in wanted]  # noqa: B023

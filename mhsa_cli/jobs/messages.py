@@ -150,6 +150,20 @@ def telling(receiver: Callable[[str], object]) -> Iterator[None]:
         _receiver.reset(token)
 
 
+@contextlib.contextmanager
+def keeping_told() -> Iterator[list[str]]:
+    """Run a block, and list its messages as well."""
+    told: list[str] = []
+    receiver = _receiver.get()
+
+    def both(text: str) -> None:
+        told.append(text)
+        receiver(text)
+
+    with telling(both):
+        yield told
+
+
 def writable(text: str, stream: TextIO) -> str:
     """Escape the characters that a stream's encoding lacks."""
     encoding = getattr(stream, "encoding", None) or "ascii"

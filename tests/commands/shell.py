@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import fcntl
 import io
 import json
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,3 +199,92 @@ def codes_without_torch(*commands: Sequence[object]) -> list[int]:
 def environment(**changes: str) -> dict[str, str]:
     """The environment for a process of its own: nothing that changes output, and the given variables."""
     return {**plain(), **changes}
+
+
+class Screen:
+    """What a terminal of so many columns shows: the rows from the first on, those scrolled off its top included."""
+
+    def __init__(self, columns: int) -> None:
+        self.columns = columns
+        self.rows, self.y, self.x = [""], 0, 0
+
+    def feed(self, text: str) -> Screen:
+        for code, letter, char in re.findall(r"\x1b\[([?0-9;]*)([A-Za-z])|([^\x1b])", text):
+            if letter == "A":
+                self.y -= int(code or 1)
+            elif letter == "K":
+                self.rows[self.y] = "" if code == "2" else self.rows[self.y][: self.x]
+            elif char == "\r":
+                self.x = 0
+            elif char == "\n":
+                self._down()
+            elif char:
+                self._put(char)
+        return self
+
+    def _down(self) -> None:
+        self.y += 1
+        if self.y == len(self.rows):
+            self.rows.append("")
+
+    def _put(self, char: str) -> None:
+        if self.x == self.columns:
+            self.x = 0
+            self._down()
+        row = self.rows[self.y].ljust(self.x)
+        self.rows[self.y] = row[: self.x] + char + row[self.x + 1 :]
+        self.x += 1
+
+    @property
+    def kept(self) -> list[str]:
+        """The rows above the one in which a prompt would stand."""
+        return self.rows[: self.y]
+
+
+@contextlib.contextmanager
+def own_terminal(columns: int, rows: int, term: str = "xterm-256color") -> Iterator[Callable[[], Screen]]:
+    """Have a real terminal as stdout and stderr of this process; gives a function that closes it and reads it."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    read = bytearray()
+
+    def drain() -> None:
+        with contextlib.suppress(OSError):  # the other side is closed
+            while chunk := os.read(master, 65536):
+                read.extend(chunk)
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+
+    def screen() -> Screen:
+        for stream in streams:
+            stream.close()
+        reader.join()
+        return Screen(columns).feed(read.decode())
+
+    streams = [open(os.dup(slave), "w", encoding="utf-8", newline="") for _ in range(2)]  # noqa: PTH123, SIM115
+    os.close(slave)
+    try:
+        with (
+            mock.patch.dict(os.environ, TERM=term),
+            contextlib.redirect_stdout(streams[0]),
+            contextlib.redirect_stderr(streams[1]),
+        ):
+            yield screen
+    finally:
+        for stream in streams:
+            stream.close()
+        reader.join()
+        os.close(master)
+
+
+def mhsa_on_terminal(*arguments: object, columns: int = 80, rows: int = 24, **environ: str) -> tuple[int, list[str]]:
+    """Run a command in this process on a real terminal; returns its code and the rows that it leaves there."""
+    code = 0
+    with own_terminal(columns, rows) as screen, mock.patch.dict(os.environ, environ):
+        with mock.patch.object(sys, "argv", ["mhsa", *map(str, arguments)]):
+            try:
+                main()
+            except SystemExit as end:
+                code = int(end.code or 0)
+        return code, screen().kept

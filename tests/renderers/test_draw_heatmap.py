@@ -196,7 +196,7 @@ def test_nothing_is_cut_at_any_width(
     assert text.count("(uniform 0.11)") == (heads * layers if source else 0)
     caption = words(text)
     phrases = ["blank: masked future"] if length > 1 else []
-    phrases += ["entropy: this row, 0 one key, 1 uniform", "copy, step 360"]
+    phrases += ["row entropy: of this row, 0 one key, 1 uniform", "copy, step 360"]
     phrases += ["answer: weight on the position of the answer, mean over rows of the task"] if source else []
     for phrase in phrases:
         assert phrase in caption

@@ -163,4 +163,6 @@ def value_ticks(axis: Axis, height: int) -> list[tuple[str, float]]:
     if axis.log:
         return [(log_tick_text(tick), tick) for tick in log_ticks(axis.low, axis.high, max(2, height // 2))]
     ticks = linear_ticks(axis.low, axis.high, max(1, height // 2))
+    if len(ticks) == 1 and height > 2:
+        ticks = linear_ticks(axis.low, axis.high, 2)
     return list(zip(tick_texts(ticks), ticks, strict=True))

@@ -137,7 +137,7 @@ def balanced(row: Sequence[T], per_row: int) -> list[Sequence[T]]:
 
 def title_lines(summary: HeadSummary, limit: int, role: str = "") -> list[str]:
     """Write the title of a head, in as many lines as `limit` columns need."""
-    entropy = "" if summary.entropy is None else f"entropy {fixed(summary.entropy, 2)}"
+    entropy = "" if summary.entropy is None else f"row entropy {fixed(summary.entropy, 2)}"
     name = f"{summary.name} {role}".rstrip()
     first = f"{name}  {entropy}".rstrip()
     lines = [first] if len(first) <= limit else [*([name] if len(name) <= limit else [summary.name, role]), entropy]

@@ -80,20 +80,21 @@ def loss_curve(
     log_steps: bool = False,
     left: int = 0,
     right: int = 0,
+    labelled: bool = True,
 ) -> LossCurve:
     """Draw series over steps, `height` rows of plot plus axis and notes.
 
     `levels` are drawn as dim dashed lines. `x_max` and `y_max` fix the frame, as a live plot needs; values above it
     are drawn at its top and a note says so. NaN, infinities and None are gaps with a note.
     `log_steps` sets the steps 0, 1, 2, ... by the logarithm of 1 + step; `left` and `right` are columns that the plot
-    leaves free on its sides at least.
+    leaves free on its sides at least. Without labels something beside the plot must name its lines.
     """
     width, height = surface.width, max(2, height)
     lines = _prepare(series, surface)
     x_axis, y_axis = _step_axis(lines, x_max, log_steps), _value_axis(lines, levels, log, y_max)
     ticks = value_ticks(y_axis, height)
     margin = max([2, left, *(len(text) + 1 for text, _ in ticks)])
-    labels = _labels(lines, levels, y_axis, surface)
+    labels = _labels(lines, levels, y_axis, surface) if labelled else []
     label_width = max((assemble(label.pieces).cell_len for label in labels), default=0)
     beside = len(labels) <= height and (label_width <= right or (width >= LABELS_FROM and label_width <= width // 3))
     taken = max(right, label_width if beside else 0)

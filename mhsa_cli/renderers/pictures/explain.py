@@ -34,6 +34,13 @@ def explain_model(report: HeadReport) -> str:
     return "\n".join([*first, " ".join(rest)])
 
 
+def headline(report: HeadReport) -> str:
+    """Write the first sentence about the model: which heads solve the task or, where that is not known, what is."""
+    others = [claim for claim in report.verdict.claims if claim.predicate not in TEAMWORK]
+    first = sorted(others, key=lambda claim: claim.predicate not in HEADLINES)
+    return next(filter(None, map(words, first)), "")
+
+
 LAYERS = {
     LayerRole.ENCODER: "encoder",
     LayerRole.DECODER: "decoder",

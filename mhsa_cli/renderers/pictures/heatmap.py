@@ -27,7 +27,7 @@ def head_maps(maps: HeadMaps, surface: Surface, *, heads: Collection[Head] | Non
     length = max((len(panel.cells) for row in rows for panel in row), default=0)
     plan = choose_plan(rows, length, maps.tokens, surface)
     bands = [_draw_row(part, plan, surface) for row in rows for part in balanced(row, plan.per_row)]
-    return stacked([_heading(maps, plan, surface), *bands, _caption(rows, plan, length, surface)])
+    return stacked([_heading(maps, plan, surface), *bands, caption(rows, plan, length, surface)])
 
 
 def panels_of(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[Panel]]:
@@ -94,18 +94,27 @@ def _heading(maps: HeadMaps, plan: Plan, surface: Surface) -> Lines:
     return lines + wrap_phrases([sample], surface.width)
 
 
-def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, surface: Surface) -> Lines:
+def caption(
+    rows: Sequence[Sequence[Panel]],
+    plan: Plan,
+    length: int,
+    surface: Surface,
+    more: Sequence[str] = (),
+    *,
+    brief: bool = False,
+) -> Lines:
+    """Explain colours, directions, blanks, pooling and what is wrong; then add `more`."""
     glyphs, alarm = surface.glyphs, alarm_style(surface.depth)
     panels = [panel for row in rows for panel in row]
     cells = [value for panel in panels for line in panel.cells for value in line]
-    phrases: list[Phrase] = [_scale(plan, surface)]
-    if len(panels) > 1:
+    phrases: list[Phrase] = [_scale(plan, surface, brief)]
+    if len(panels) > 1 and not brief:
         phrases.append("one scale for all heads")
     phrases.append(f"query {glyphs.down_text}  key {glyphs.right_text}")
     if any(value is None for value in cells):
         phrases.append("blank: masked future")
     if any(panel.summary.entropy is not None for panel in panels):
-        phrases.append("entropy: this row, 0 one key, 1 uniform")
+        phrases.append("row entropy: of this row, 0 one key, 1 uniform")
     if any(panel.summary.answer_weight is not None for panel in panels):
         phrases.append("answer: weight on the position of the answer, mean over rows of the task")
     if plan.size > 1:
@@ -118,18 +127,20 @@ def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, surface: 
         phrases.append([(f"? not finite: {names}", alarm)])
     if any(value is not None and math.isfinite(value) and not -1e-6 <= value <= 1 + 1e-6 for value in cells):
         phrases.append([("weights outside 0..1 are drawn as 0 or 1", alarm)])
-    return wrap_phrases(phrases, surface.width, DIM)
+    return wrap_phrases([*phrases, *more], surface.width, DIM)
 
 
 def _is_fine(value: float | None) -> bool:
     return value is None or math.isfinite(value)
 
 
-def _scale(plan: Plan, surface: Surface) -> Phrase:
+def _scale(plan: Plan, surface: Surface, brief: bool) -> Phrase:
     """Draw the colour bar, or explain digits and percents."""
     if surface.paints:
         return [("weight 0 " if surface.width > 22 else "0 ", DIM), *color_bar(surface), (" 1", DIM)]
     dot = surface.glyphs.dot
     if plan.kind.name == "percent":
         return f"weight in percent, {dot} is under 0.5"
+    if brief:
+        return f"weight in tenths, {dot} under 0.05"
     return f"weight in tenths: 9 is 0.85 or more, {dot} is under 0.05"

@@ -105,7 +105,6 @@ def _run(run: RunReport, room: int) -> Json:
         "name": escape(run.name),
         "task": escape(run.facts.task),
         "origin": None if run.facts.origin is None else escape(run.facts.origin),
-        "step": None if maps is None or run.facts.origin is not None else maps.step,
         "facts": [[label, escape(value)] for label, value in facts(run.facts)],
         "settings": [[escape(key), escape(value)] for key, value in run.settings],
         "sentences": sentences(run),
