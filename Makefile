@@ -1,5 +1,5 @@
-# Everything is installed into .venv; `make demo` is the main job, `make test` the test suite,
-# `make quick` the part of it that tells most in half a minute.
+# Everything is installed into .venv; `make demo` is the main job, `make lesson` the task of the lesson, on which attention
+# has no effect, `make test` the test suite, `make quick` the part of it that tells most in half a minute.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -13,9 +13,12 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(if $(DURATIONS)
 QUICK = tests/test_architecture.py tests/config tests/renderers $(wildcard tests/core/test_attention_*.py) \
         tests/core/test_positions.py tests/commands/test_inspect_command.py
 
-.PHONY: demo test quick faults clean
+.PHONY: demo lesson test quick faults clean
 
 demo: $(VENV)/installed
+	$(BIN)/mhsa train --config configs/copy.yaml
+
+lesson: $(VENV)/installed
 	$(BIN)/mhsa train --config configs/repeat.yaml
 
 # Compiled tests are kept, whatever the environment says: compiling them is half of collecting them.

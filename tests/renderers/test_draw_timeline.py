@@ -165,7 +165,7 @@ def test_figures_stand_beside_their_head_or_are_named_as_left_out() -> None:
     zero = [replace(heads()[0], onset=Interval(0, 0), width=0, lead=Interval(0, 0))]
     assert rows_of(timeline_picture([], zero, on(160, "none")))["L0.H0"].split()[-4:] == ["0", "0", "not", "shown"]
     narrow = timeline_picture([], heads(), on(60, "none")).plain
-    assert "hidden columns: lift, width, lead" in narrow and "onset" in narrow
+    assert "hidden columns: final, width, lead" in narrow and "onset" in narrow
     assert "hidden" not in "\n".join(wide.values())
 
 

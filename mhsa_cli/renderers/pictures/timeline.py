@@ -100,7 +100,7 @@ def _columns(
 ) -> tuple[list[Column[HeadHistory]], list[str], list[str]]:
     """Choose the columns that have room; also the titles of the hidden ones, and notes on labels that have no room."""
 
-    values, last = scale is not None, "mean of the last 3 snapshots"
+    values, last = scale is not None, "of the last 3 snapshots"
 
     def number(name: str, drop: int, legend: str) -> Column[HeadHistory]:
         text = partial(_number, name, surface.glyphs.dash)
@@ -118,9 +118,13 @@ def _columns(
         ),
         label,
         Column(
-            "value", lambda history: number_text(history.final), "right", legend=f"column value: {last}", when=values
+            "final",
+            lambda history: number_text(history.final),
+            "right",
+            legend=f"final: mean value {last}",
+            when=values,
         ),
-        number("lift", 3, f"column lift: {last}"),
+        number("final", 3, f"final: mean lift {last}"),
         number("onset", 1, "onset: the steps between which it comes to half of that lift"),
         number("width", 4, "width: steps from 20% to 80% of that lift"),
         number("lead", 2, "lead: steps by which the head's rise (20% to 80%) precedes the largest drop of the loss"),
@@ -139,7 +143,7 @@ def _aim(history: HeadHistory) -> str:
 
 
 def _number(name: str, dash: str, history: HeadHistory) -> str:
-    if name == "lift":
+    if name == "final":
         return dash if history.final is None or not math.isfinite(history.final) else fixed(history.final, 2)
     if name == "width":
         return dash if history.width is None else step_text(history.width)
