@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from mhsa_cli.jobs.history import History
+from mhsa_cli.records.training import EpochRecord
+from mhsa_cli.runs.run_dir import RunDir
 from tests.commands import custom
 from tests.commands.shell import SMALL, at_step, environment, facts, mhsa, mhsa_on_terminal
 
@@ -78,6 +81,17 @@ def test_a_stopped_training_leaves_room_for_the_way_on() -> None:
     assert mhsa_on_terminal("train", "--resume", "stopped")[0] == 0
     code, kept = mhsa_on_terminal("train", "--resume", "stopped")
     assert code == 0 and len(kept) < 3 and "is complete" in " ".join(kept)
+
+
+def test_a_few_epochs_are_spread_evenly_over_any_number(tiny: Path) -> None:
+    history = History(RunDir.open(Path("runs"), "tiny"))
+    assert [record.epoch for record in history.few_epochs] == [1, 2]
+    for epoch in range(3, 1001):
+        history.add(EpochRecord(epoch, 5 * epoch, 1.0, 1.0, 0.5))
+        found = [record.epoch for record in history.few_epochs]
+        wanted = [1, 1 + (epoch - 1) / 3, 1 + 2 * (epoch - 1) / 3, epoch] if epoch > 3 else [1, 2, 3]
+        assert found[0] == 1 and found[-1] == epoch and len(found) == len(set(found)) == len(wanted)
+        assert all(abs(one - place) <= max(1, epoch / 30) for one, place in zip(found, wanted, strict=True))
 
 
 # Stderr calls itself a terminal, and writes down what it is told and whether torch is there by then.
