@@ -38,6 +38,8 @@ def test_the_slider_moves_step_loss_lifts_maps_and_cursors_together(opened: Open
         ]
         seen.append(float(cursor.get_attribute("x1") or "nan"))
     width = seen[-1] - seen[0]
+    margin = float(one.page.locator(".loss .chart").get_attribute("width") or "nan") - seen[-1]
+    assert 0 < margin < 20  # the last step is at the right end
     assert [round((x - seen[0]) / width, 3) for x in seen] == [step / 100 for step in STEPS]
 
 
