@@ -126,7 +126,7 @@ def compose(page: Page, parts: Mapping[str, Draw | None]) -> PaperFigure:
     chosen = there if page.only is None else {name: draw for name, draw in there.items() if name == page.only}
     if not chosen:
         known = f"there is: {', '.join(there)}" if there else None
-        raise UsageError(f"nothing to draw: no {page.only or ' and no '.join(parts)} was measured", known, "no-figure")
+        raise UsageError(f"nothing to draw, not measured here: {page.only or ', '.join(parts)}", known, "no-figure")
     with style():
         sheet = Sheet(page)
         for draw in chosen.values():
