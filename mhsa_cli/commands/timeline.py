@@ -56,9 +56,7 @@ def timeline(
         str | None, option("--target", "NAME", "score all heads on one target, such as previous [default: their own]")
     ] = None,
     score: ScoreOption = None,
-    replay: Annotated[
-        bool, flag("--replay", "play the attention maps over training, on a terminal; keys: below")
-    ] = False,
+    replay: Annotated[bool, flag("--replay", "play the attention maps over training, on a terminal")] = False,
     head: HeadsOption = None,
     output: OutputOption = None,
     look: AsOption = None,

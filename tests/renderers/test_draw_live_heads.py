@@ -92,7 +92,7 @@ def test_a_picture_that_takes_long_is_drawn_less_often() -> None:
     ticks = iter(range(0, 10_000, 2))
     live = view(maps(12, 4))
     live.clock = lambda: float(next(ticks))
-    live.picture(80, 24)
+    live.redraw()
     assert live.pause == 60.0 and LiveTraining.pause == 0.2
 
 

@@ -97,6 +97,13 @@ class LiveTraining(LiveView):
         found = [self._train.series("train", "train"), self._eval.series("eval", "eval")]
         return [one for one in found if one.steps]
 
+    def redraw(self) -> None:
+        """Draw now; maps of large models are drawn less often, so that watching takes little time."""
+        before = self.clock()
+        super().redraw()
+        if self._maps is not None:
+            self.pause = max(type(self).pause, PATIENCE * (self.clock() - before))
+
     def picture(self, width: int, height: int) -> Lines:
         """Compose the curve and the status line for a terminal of `width` columns and `height` rows."""
         width = max(16, width - FREE_COLUMNS)
@@ -105,9 +112,7 @@ class LiveTraining(LiveView):
             return status
         shown = None
         if self._maps is not None and (maps := self._maps()) is not None:
-            before = self.clock()
             shown = beside_or_below(self._curve, maps, by_lift(maps, self._lifts), self.surface, width, height - 1)
-            self.pause = max(type(self).pause, PATIENCE * (self.clock() - before))
         if shown is None:
             plot = min(12, height - 6)
             shown = self._curve(width, plot)
