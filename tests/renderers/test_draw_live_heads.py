@@ -93,7 +93,7 @@ def test_a_picture_that_takes_long_is_drawn_less_often() -> None:
     live = view(maps(12, 4))
     live.clock = lambda: float(next(ticks))
     live.redraw()
-    assert live.pause == 60.0 and LiveTraining.pause == 0.2
+    assert live.pause == 24.0 and LiveTraining.pause == 0.2
 
 
 def test_maps_that_see_the_future_keep_their_names_above() -> None:

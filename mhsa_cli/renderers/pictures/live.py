@@ -24,7 +24,7 @@ from mhsa_cli.text import Head
 
 LEAST_ROWS = 10  # a terminal with fewer rows gets the status line only
 LOG_LINES = 20
-PATIENCE = 30  # the least time between two pictures with maps, in times that it takes to draw one
+PATIENCE = 12  # the least time between two pictures with maps, in times that it takes to draw one
 
 
 class LiveTraining(LiveView):
@@ -60,6 +60,7 @@ class LiveTraining(LiveView):
         self._pending: StepRecord | None = None
         self._pending_eval: EvalRecord | None = None
         self._maps, self._lifts = maps, dict[Head, float]()
+        self._around: dict[int, int] = {}  # by columns: rows of a curve besides those of its plot
         self._drawn = self._started  # the first picture waits for some steps
 
     def __exit__(
@@ -112,7 +113,11 @@ class LiveTraining(LiveView):
             return status
         shown = None
         if self._maps is not None and (maps := self._maps()) is not None:
-            shown = beside_or_below(self._curve, maps, by_lift(maps, self._lifts), self.surface, width, height - 1)
+            heads, room = by_lift(maps, self._lifts), height - 1
+            for _ in range(2):  # once more where a label came since the last curve
+                shown = beside_or_below(self._curve, self._rows_around, maps, heads, self.surface, width, room)
+                if shown is None or len(shown) <= room:
+                    break
         if shown is None:
             plot = min(12, height - 6)
             shown = self._curve(width, plot)
@@ -122,7 +127,7 @@ class LiveTraining(LiveView):
 
     def _curve(self, width: int, height: int) -> Lines:
         """Draw the curve in so many columns, its plot in so many rows."""
-        return loss_curve(
+        drawn = loss_curve(
             self.series() or [Series("train", [], [])],
             replace(self.surface, width=width),
             height=height,
@@ -130,6 +135,14 @@ class LiveTraining(LiveView):
             x_max=self._total,
             y_max=self._top(),
         )
+        self._around[width] = len(drawn) - height
+        return drawn
+
+    def _rows_around(self, width: int) -> int:
+        """Return the rows of the last curve of this width besides those of its plot."""
+        if width not in self._around:
+            self._curve(width, 3)
+        return self._around[width]
 
     def _top(self) -> float | None:
         """Choose the top of the frame by the first losses, so that it does not jump; at most twice the top level."""

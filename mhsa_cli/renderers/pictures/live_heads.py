@@ -27,19 +27,25 @@ def by_lift(maps: HeadMaps, lifts: Mapping[Head, float]) -> list[Head]:
 
 
 def beside_or_below(
-    curve: Curve, maps: HeadMaps, heads: Sequence[Head], surface: Surface, width: int, height: int
+    curve: Curve,
+    around: Callable[[int], int],
+    maps: HeadMaps,
+    heads: Sequence[Head],
+    surface: Surface,
+    width: int,
+    height: int,
 ) -> Lines | None:
     """Draw the curve with the maps where they are finer; of the heads as many as fit, the first ones, and a note.
 
-    None if there is no room for one map.
+    `around` tells the rows of a curve of so many columns besides those of its plot. None if there is no room for a map.
     """
     fitter = Fitter(maps, surface)
-    under = len(curve(width, LEAST_PLOT))
+    under = around(width) + LEAST_PLOT
     below = _best(fitter, heads, width, height - under)
     room = width - LEAST_CURVE - BETWEEN
     beside = _best(fitter, heads, room, height - 1) if room >= LEAST_MAPS else None
     if beside is not None and (below is None or beside.fineness >= below.fineness):
-        return _abreast(curve, beside, maps, surface, width, height)
+        return _abreast(curve, around, beside, maps, surface, width, height)
     if below is None:
         return None
     rows = height - below.rows
@@ -58,11 +64,13 @@ def _best(fitter: Fitter, heads: Sequence[Head], columns: int, rows: int) -> Fit
     return fitter.fit(sorted(heads), columns, rows) or fitter.most(heads, columns, rows)
 
 
-def _abreast(curve: Curve, fit: Fit, maps: HeadMaps, surface: Surface, width: int, height: int) -> Lines:
+def _abreast(
+    curve: Curve, around: Callable[[int], int], fit: Fit, maps: HeadMaps, surface: Surface, width: int, height: int
+) -> Lines:
     """Set curve and maps side by side, the scale above the maps."""
     left = width - max(LEAST_MAPS, fit.columns) - BETWEEN
     drawn = draw_fitted(fit, maps, surface, height - 1)
-    frame = len(curve(left, LEAST_PLOT)) - LEAST_PLOT
+    frame = around(left)
     plot = max(LEAST_PLOT, min(TALLEST, height - frame, max(MOST_PLOT, len(drawn) + 1 - frame)))
     right = _heading(fit, maps, surface, width - left - BETWEEN) + drawn
     lines = Lines(line.copy() for line in curve(left, plot)[:height])
