@@ -9,7 +9,7 @@ import pytest
 
 from mhsa_cli.renderers.kit.palette import viridis
 from tests.browser.conftest import Opened
-from tests.renderers.reported import CLEAN, STEPS, TOKENS, coalition, head, loss_at, run, runs, weight
+from tests.renderers.reported import CLEAN, STEPS, TOKENS, coalition, head, loss_at, maps, run, runs, weight
 from tests.renderers.test_draw_report import HOSTILE
 
 pytestmark = pytest.mark.browser
@@ -49,6 +49,13 @@ def test_the_maps_are_those_of_the_last_frame(opened: Open, at: int, part: float
     one.step(at)
     assert one.pixels(1) == colors(0, 1, part)
     assert one.pixels(5) == colors(1, 2, part)
+
+
+def test_a_run_measured_after_its_last_snapshot_ends_there(opened: Open) -> None:
+    one = opened(runs(run(step=103, weights=maps(0.7))))
+    assert one.text(".player .step") == "step 103 of 103" and one.pixels(1) == colors(0, 1, 0.7)
+    one.step(LAST)
+    assert one.text(".player .step") == "step 100 of 103" and one.pixels(1) == colors(0, 1, 1.0)
 
 
 def test_switched_off_heads_show_the_measured_loss(opened: Open) -> None:

@@ -18,6 +18,7 @@ function stepsOf(runs) {
   for (const run of runs) {
     for (const step of run.steps) found.add(step);
     for (const frame of run.frames) found.add(frame.step);
+    if (run.step !== null) found.add(run.step); // a run that was stopped was measured after its last snapshot
     if (!run.steps.length && !run.frames.length) for (const [step] of run.curve.eval) found.add(step);
   }
   return [...found].sort((a, b) => a - b);
