@@ -187,7 +187,7 @@ class Training:
 
     def maps(self) -> HeadMaps | None:
         """Return every head's attention map of this moment, or of the last snapshot where none can be taken."""
-        found = next(iter([*filter(None, [self.group.capture()]), *self.kept]), None)
+        found = self.group.capture() or next(iter(self.kept), None)
         return None if found is None else snapshot_maps(found, self.setup.task.name, (), self.group.stack.model.parts)
 
     def finish(self) -> None:
