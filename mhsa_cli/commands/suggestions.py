@@ -33,6 +33,7 @@ SYNONYMS: dict[str, str] = {
     "check": "grade lint",
     "bench": "benchmark speed profile",
     "explain": "describe why what",
+    "report": "html page browser web dashboard",
     "export": "save convert",
     "trace": "shapes debug",
     "verify": "fsck hash",
