@@ -142,7 +142,7 @@ def _report(content: Mapping[str, Any]) -> HeadReport | None:
         return None
     claims = {"claims": values.get("claims", [values["text"]]), "withheld": values.get("withheld") or None}
     verdict = from_plain(Verdict, {**values, **claims}, finite=True)
-    heads, losses = [_score(head) for head in content["heads"]], content.get(COALITIONS) or []
+    heads, losses = [_score(head) for head in content["heads"]], content.get(COALITIONS) or ()
     if losses and (len(losses) != 2 ** len(heads) or not all(map(FINITE.fits, losses))):
         raise ValueError(f"the losses of coalitions should be {2 ** len(heads)} numbers")
     return HeadReport(verdict, heads, losses)

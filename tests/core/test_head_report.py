@@ -115,7 +115,7 @@ def test_the_losses_of_all_coalitions_are_those_of_their_ablations() -> None:
     shown = [HeadSummary(*head.address, entropy=0.5) for head in found.heads]
     written = json.loads(json.dumps(maps_to_dict(HeadMaps(1, "own", ["a"], [[[[1.0]]] * 3] * 2, shown, report=found))))
     assert maps_from_dict(written).report.coalitions == losses
-    assert maps_from_dict({**written, "coalitions": None}).report.coalitions == []
+    assert maps_from_dict({**written, "coalitions": None}).report.coalitions == ()
     with pytest.raises(DamageError, match="64"):
         maps_from_dict({**written, "coalitions": losses[:-1]})
 
