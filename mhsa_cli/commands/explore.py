@@ -67,6 +67,7 @@ def _cells(one: RunSummary) -> list[str]:
 
 
 def explored(folder: RunDir) -> Explored:
+    """Read a run with its maps over training, each with the loss; the last are those measured at the end."""
     from mhsa_cli.renderers.explorer import Explored
 
     run = report_run(folder, None)
