@@ -359,3 +359,18 @@ def test_widths_are_read_with_their_units_and_limited() -> None:
     assert inches("12.7 cm") == pytest.approx(5)
     for wrong in ("", "in", "-3in", "1.4in", "41in", "3.3 feet", "nan", "inf", "1e9in", "3,3in", "\u0663in"):
         assert inches(wrong) is None, wrong
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, math.inf, math.nan])
+def test_no_number_is_too_large_or_too_small_for_a_figure(value: float) -> None:
+    train = replace(falling(9), values=[value] * 3 + [1.0] * 6)
+    scores = [replace(one, uniform_delta_nats=value, uniform_delta_se=value) for one in reported(3).heads]
+    for log in (False, True):
+        assert to_bytes(loss_figure([train], NARROW, levels=[Level(value, "level")], log=log), "svg", "")
+    figures = [
+        timeline_figure([train], [replace(HISTORIES[0], lifts=[value, 1.0, value, 1.0])], NARROW),
+        bands_figure({0: ("x", [1, 2], [value, 1.0], [value, value], [value, 2.0])}, NARROW),
+        heads_figure(replace(maps(heads=3), report=replace(reported(3), heads=scores)), NARROW),
+        compose(NARROW, {"direct": direct_matrix(DirectLogits([1, 1], {Head(0, 1): [value, 1.0]}, "rows"))}),
+    ]
+    assert all(to_bytes(figure, "svg", "") for figure in figures)

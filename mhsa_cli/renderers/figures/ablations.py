@@ -110,6 +110,7 @@ def _bar(
     sheet: Sheet,
 ) -> Any:
     found = axes.bar(places, heights, wide * 0.92, color=color, linewidth=0)
+    errors = [abs(error) for error in errors]
     axes.errorbar(places, heights, errors, fmt="none", ecolor=sheet.inks.ink, elinewidth=0.7, capsize=1.2, capthick=0.7)
     return found
 

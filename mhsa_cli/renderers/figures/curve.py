@@ -15,13 +15,14 @@ from mhsa_cli.records.timeline import LossDrop
 from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.figures.sheet import SMALL, PaperFigure, Sheet, compose, grid, set_steps, set_values
 from mhsa_cli.renderers.figures.sheet_options import Page
-from mhsa_cli.renderers.pictures.curve import FINITE, Level
+from mhsa_cli.renderers.pictures.curve import Level
 from mhsa_cli.renderers.pictures.small_multiples import Curve
 
 LEVEL_DASHES = ((0, (4, 2)), (0, (1, 1.5)), (0, (6, 1.5, 1, 1.5)))
 TOGETHER = 6  # curves in one plot: as many as there are colours; more get a plot each
 EVALUATION = "evaluation"  # of several runs: their points have the colours of their lines
 _MARKS: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 3.4, "markeredgewidth": 0.5}
+LARGEST = 1e100  # of what matplotlib can put on an axis
 Handles = list[tuple[Artist, str]]
 
 
@@ -64,7 +65,7 @@ def loss_plot(
     drawn: Handles = []
     for one in series:
         number = owners.index(one.run or one.name if one.run else "")
-        broken += [step for step, value in one.points if not FINITE.shows(value)]
+        broken += [step for step, value in one.points if not _shows(value, False)]
         handle = _line(axes, one, number, sheet)
         if one.role != "eval" or not one.run:
             drawn.append((handle, one.name))
@@ -108,7 +109,7 @@ def set_loss_axis(axes: Axes, values: Sequence[float], log: bool) -> None:
 
 
 def _line(axes: Axes, one: Series, number: int, sheet: Sheet) -> Line2D:
-    values = [value if FINITE.shows(value) else math.nan for value in one.values]
+    values = [value if _shows(value, False) else math.nan for value in one.values]
     color = sheet.color(number)
     if one.role == "eval":
         edge = sheet.inks.paper
@@ -117,7 +118,7 @@ def _line(axes: Axes, one: Series, number: int, sheet: Sheet) -> Line2D:
 
 
 def _shows(value: float | None, log: bool) -> TypeGuard[float]:
-    return value is not None and math.isfinite(value) and (value > 0 or not log)
+    return value is not None and abs(value) < LARGEST and (value > 1 / LARGEST or not log)
 
 
 # -- of a sweep ----------------------------------------------------------------------------------------------------

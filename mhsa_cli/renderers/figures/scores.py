@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from mhsa_cli.records.heads import HeadScore
 from mhsa_cli.records.inspection import DirectLogits, LogitLens
-from mhsa_cli.renderers.figures.curve import curve_height, set_loss_axis
+from mhsa_cli.renderers.figures.curve import LARGEST, curve_height, set_loss_axis
 from mhsa_cli.renderers.figures.sheet import VIRIDIS, Draw, Sheet, grid, set_ticks
 from mhsa_cli.renderers.kit.palette import LINE_COLORS
 from mhsa_cli.renderers.kit.ticks import linear_ticks, tick_texts
@@ -99,4 +99,4 @@ def _lens(sheet: Sheet, lens: LogitLens) -> None:
 
 
 def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+    return math.nan if value is None or not abs(value) < LARGEST else value
