@@ -109,8 +109,9 @@ def _bar(
     color: str,
     sheet: Sheet,
 ) -> Any:
+    errors = [abs(error) if math.isfinite(error) else math.nan for error in errors]
+    heights = [height if math.isfinite(height) else math.nan for height in heights]
     found = axes.bar(places, heights, wide * 0.92, color=color, linewidth=0)
-    errors = [abs(error) for error in errors]
     axes.errorbar(places, heights, errors, fmt="none", ecolor=sheet.inks.ink, elinewidth=0.7, capsize=1.2, capthick=0.7)
     return found
 
