@@ -32,7 +32,7 @@ def test_the_slider_moves_step_loss_lifts_maps_and_cursors_together(opened: Open
     for at, step in enumerate(STEPS):
         one.step(at)
         assert one.text(".player .step") == f"step {step} of 100"
-        assert one.text(".loss .key.train output") == f"{loss_at(step - step % 5):.4f}"
+        assert one.text(".loss .key.train .value") == f"{loss_at(step - step % 5):.4f}"
         assert one.page.locator(".lift-value").all_inner_texts() == [
             f"{head(layer, number)['lifts'][at]:.2f}" for layer in range(2) for number in range(3)
         ]
@@ -119,6 +119,7 @@ def test_keys_move_play_and_read_the_cells(opened: Open) -> None:
 def test_every_map_and_control_has_a_name(opened: Open) -> None:
     page = opened().page
     assert page.get_by_role("img", name="Attention map of L1.H2, step 100").count() == 1
+    assert page.locator("[aria-live], output").count() == 1
     for one in page.locator("button, select, input, [role=img]").all():
         assert (one.get_attribute("aria-label") or one.inner_text()).strip()
 
@@ -204,7 +205,7 @@ def test_the_page_fits_its_window(opened: Open, width: int) -> None:
 
 def test_playing_moves_nothing_on_the_page(opened: Open) -> None:
     one = opened()
-    parts = "[...document.querySelectorAll('.head, figure, h2, .player, .now output')]"
+    parts = "[...document.querySelectorAll('.head, figure, h2, .player, .now span')]"
     places = f"{parts}.map(one => one.getBoundingClientRect()).map(box => [box.x, box.y])"
     seen: list[Any] = []
     for at in range(len(STEPS)):
@@ -274,6 +275,8 @@ def test_a_model_without_a_training_is_shown_as_it_is(opened: Open) -> None:
     )
     one = opened(runs(made))
     assert one.page.locator(".player, .loss, .lifts").count() == 0
+    one.page.keyboard.press("ArrowLeft")
+    one.page.keyboard.press("Space")
     assert one.pixels(1) == colors(0, 1, 1.0)
 
 

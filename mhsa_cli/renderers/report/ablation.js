@@ -54,7 +54,7 @@ function ablationWords(run, off) {
 
 function ablationPanel(run, off) {
   if (!off) return null;
-  const value = make("output", { class: "big" });
+  const value = make("span", { class: "big" });
   const words = make("p", { class: "words" });
   const bar = make("div", { class: "bar-fill" });
   const reset = make("button", { type: "button", class: "quiet", text: "all heads on", on: { click: () => off.reset() } });

@@ -41,21 +41,36 @@ function drawArrows(run, grid) {
   new ResizeObserver(place).observe(grid.node);
 }
 
-// From the foot of a card, straight down to the foot of its layer, then over to the head of the other card.
+const GAP = 9; // half of the room between two cards of a row
+
+// From the foot of a card to the head of another one. Where cards stand between, the way leads down beside them.
 function oneArrow(arrow, from, to, box, labelled) {
-  const [a, b, floor] = [from, to, from.parentElement].map((node) => node.getBoundingClientRect());
+  const [a, b, floor, roof] = [from, to, from.parentElement, to.parentElement].map((node) => node.getBoundingClientRect());
   const [x1, y1] = [a.left + a.width / 2 - box.left, a.bottom - box.top + 2];
   const [x2, y2] = [b.left + b.width / 2 - box.left, b.top - box.top];
-  const bottom = floor.bottom - box.top;
-  const bend = Math.max(16, (y2 - bottom) / 2);
+  const [bottom, top] = [floor.bottom - box.top, roof.top - box.top];
+  let [path, x] = [`M${x1} ${y1}`, x1];
+  if (bottom - y1 > a.height / 2) {
+    x = a.right - box.left + GAP;
+    path += `C${x1} ${y1 + GAP} ${x} ${y1} ${x} ${y1 + 2 * GAP}`;
+  }
+  path += `V${bottom}`;
+  if (y2 - top > b.height / 2) {
+    const beside = b.left - box.left - GAP;
+    path += `${bendTo(x, bottom, beside, top)}V${y2 - 3 * GAP}C${beside} ${y2 - GAP} ${x2} ${y2 - 3 * GAP} ${x2} ${y2 - GAP + 1}`;
+  } else path += bendTo(x, bottom, x2, y2 - GAP + 1);
   const kind = arrow.status === SHOWN ? "shown" : "not-shown";
-  const path = `M${x1} ${y1}V${bottom}C${x1} ${bottom + bend} ${x2} ${y2 - bend} ${x2} ${y2 - 8}`;
   const tip = `M${x2 - 4.5} ${y2 - 9}L${x2} ${y2 - 1}L${x2 + 4.5} ${y2 - 9}Z`;
   const marks = [draw("path", { class: `arrow ${kind}`, d: path }), draw("path", { class: `tip ${kind}`, d: tip })];
   if (labelled) {
-    const left = x1 > box.width - 150;
+    const left = x > box.width - 150;
     const text = `${arrow.delta >= 0 ? "+" : ""}${fixed(arrow.delta)} nats${arrow.part ? ` (${PARTS[arrow.part] ?? arrow.part})` : ""}`;
-    marks.push(draw("text", { class: "arrow-name", x: x1 + (left ? -9 : 9), y: bottom + 13, "text-anchor": left ? "end" : "start", text }));
+    marks.push(draw("text", { class: "arrow-name", x: x + (left ? -GAP : GAP), y: bottom + 13, "text-anchor": left ? "end" : "start", text }));
   }
   return marks;
+}
+
+function bendTo(x1, y1, x2, y2) {
+  const bend = Math.max(16, (y2 - y1) / 2);
+  return `C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}`;
 }

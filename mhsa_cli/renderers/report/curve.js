@@ -22,7 +22,7 @@ function lossRange(run, log) {
 function lossFigure(run, last, seek) {
   if (!run.curve.train.length && !run.curve.eval.length) return null;
   let log = false;
-  const values = { train: make("output", {}), eval: make("output", {}) };
+  const values = { train: make("span", { class: "value" }), eval: make("span", { class: "value" }) };
   const shown = Object.keys(values).filter((name) => run.curve[name].length);
   const chart = timeChart({
     label: "", height: 210, last, seek,
@@ -107,7 +107,7 @@ function contextFigure(run, last, seek) {
   const points = run.steps.map((step, i) => [step, run.in_context[i] ?? null]);
   const found = finite(points);
   if (!found.length) return null;
-  const value = make("output", {});
+  const value = make("span", { class: "value" });
   const range = [found.reduce((a, b) => Math.min(a, b), -0.1) * 1.05, found.reduce((a, b) => Math.max(a, b), 0.1) * 1.05];
   const chart = timeChart({
     label: "", height: 104, last, seek, range: () => range,

@@ -38,7 +38,7 @@ function switchButton(head, index, off) {
 }
 
 function liftSpark(run, head, index, choice, last) {
-  const [name, value] = [make("span", {}), make("output", { class: "lift-value" })];
+  const [name, value] = [make("span", {}), make("span", { class: "lift-value" })];
   let now = 0;
   const chart = timeChart({
     label: "", height: 38, last, compact: true, range: choice.range,
@@ -115,6 +115,15 @@ function headCard(run, head, index, { at, off, choice, last, highlight }) {
   };
 }
 
+const CARD = 142; // least width of a card
+const BETWEEN = 18;
+
+// As many columns as there is room for, with rows of about one length.
+function arrange(row, cards, width) {
+  const most = Math.max(1, Math.floor((width + BETWEEN) / (CARD + BETWEEN)));
+  row.style.setProperty("--columns", String(Math.ceil(cards / Math.ceil(cards / most))));
+}
+
 // The cards, layer by layer; the arrows of the circuit are drawn between them.
 function headGrid(run, shared) {
   const grid = make("div", { class: "layers" });
@@ -123,7 +132,7 @@ function headGrid(run, shared) {
   for (let layer = 0; layer < L; layer++) {
     const mine = run.heads.map((head, index) => [head, index]).filter(([head]) => head.layer === layer);
     const row = make("div", { class: "layer-heads" });
-    row.style.setProperty("--heads", String(mine.length));
+    onWidth(row, (width) => arrange(row, mine.length, width));
     for (const [head, index] of mine) {
       const card = headCard(run, head, index, shared);
       cards.push(card);

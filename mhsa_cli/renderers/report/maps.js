@@ -14,7 +14,7 @@ function tokenText(token) {
 }
 
 function axis(className, tokens) {
-  return make("div", { class: `axis ${className}`, "aria-hidden": "true" }, ...tokens.map((token) => make("span", { text: tokenText(token) })));
+  return make("div", { class: `axis ${className}`, "aria-hidden": "true" }, ...tokens.map((token) => make("span", {}, make("i", { text: tokenText(token) }))));
 }
 
 function attentionMap(run, head, at, describe) {

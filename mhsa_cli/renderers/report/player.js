@@ -1,5 +1,6 @@
 // The step: a slider, play and pause, speed, keys.
 
+// Values are plain text, no live regions: a screen reader hears the step where the reader stops, not every change.
 const FULL_PLAY = 9; // seconds from the first step to the last at speed 1
 const STILL_RATE = 3; // places a second where the reader asked for less motion
 
@@ -15,9 +16,9 @@ function player(steps) {
     pause();
     go(Number(slider.value));
   } } });
-  const stepText = make("output", { class: "step" });
-  const lossText = make("output", { class: "now-loss" });
-  const offText = make("output", { class: "now-off" });
+  const stepText = make("span", { class: "step" });
+  const lossText = make("span", { class: "now-loss" });
+  const offText = make("span", { class: "now-off" });
   const speed = make("select", { "aria-label": "Speed", title: "Speed" },
     ...[0.25, 0.5, 1, 2, 4].map((value) => make("option", { value, selected: value === 1, text: `${value}\u00d7` })));
   const node = make("div", { class: "player", role: "group", "aria-label": "Training on a slider" },
@@ -49,8 +50,7 @@ function player(steps) {
     let [before, place] = [performance.now(), index];
     const tick = (now) => {
       const rate = (end / FULL_PLAY) * Number(speed.value);
-      const capped = quiet ? Math.min(rate, STILL_RATE) : rate;
-      place += ((now - before) / 1000) * capped;
+      place += ((now - before) / 1000) * (quiet ? Math.min(rate, STILL_RATE) : rate);
       before = now;
       if (Math.floor(place) !== index) go(Math.floor(place));
       if (index >= end) return pause();
@@ -60,26 +60,28 @@ function player(steps) {
   }
 
   function pause() {
+    if (!playing) return;
     cancelAnimationFrame(clock);
     playing = false;
     play.setAttribute("aria-label", "Play");
     play.classList.remove("playing");
-    if (views.length) announce(`step ${steps[index]}`);
+    announce(`step ${steps[index]}`);
   }
 
+  // Space and the arrows work anywhere, except where they mean something else.
   function key(event) {
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
     const tag = event.target.tagName;
-    if (tag === "SELECT" || (tag === "INPUT" && event.key !== " ")) return;
-    const moves = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: end, PageUp: index - 10, PageDown: index + 10 };
+    if (event.altKey || event.ctrlKey || event.metaKey || tag === "SELECT") return;
+    const moves = { ArrowLeft: -1, ArrowRight: 1 };
     if (event.key === " " && tag !== "BUTTON" && tag !== "SUMMARY") playing ? pause() : start();
-    else if (event.key in moves && !["Home", "End", "PageUp", "PageDown"].includes(event.key)) {
+    else if (event.key in moves && tag !== "INPUT") {
       pause();
-      go(moves[event.key]);
+      go(index + moves[event.key]);
+      announce(`step ${steps[index]}`);
     } else return;
     event.preventDefault();
   }
-  document.addEventListener("keydown", key);
+  if (end > 0) document.addEventListener("keydown", key);
 
   return {
     node: end > 0 ? node : null,

@@ -9,7 +9,7 @@ function runView(run, { last, seek, heading }) {
   const lifts = liftFigure(run, choice, last, seek);
   const at = mapsOf(run);
   const grid = headGrid(run, { at, off, choice, last, highlight: (name) => lifts?.highlight(name) });
-  const mapsAt = make("output", { class: "maps-at" });
+  const mapsAt = make("span", { class: "maps-at" });
   const [headline, ...more] = run.sentences;
   const about = make("header", { class: "about" }, make("div", { class: "story" },
     make(heading, { text: run.name }),
