@@ -18,12 +18,12 @@ from mhsa_cli.records.heads import HeadMaps, HeadReport
 from mhsa_cli.records.report import RunReport
 from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.palette import BOLD, DIM
+from mhsa_cli.renderers.kit.palette import BOLD
 from mhsa_cli.renderers.kit.text_lines import Lines, Phrase, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
 from mhsa_cli.renderers.pictures.curve import Level, loss_curve
 from mhsa_cli.renderers.pictures.explain import explain_head, explain_model, explain_teamwork, head_line
-from mhsa_cli.renderers.pictures.fitted_maps import Fitter, draw_fitted, scale_phrases
+from mhsa_cli.renderers.pictures.fitted_maps import Fitter, draw_fitted, scale_line
 from mhsa_cli.text import Head, escape, plural
 
 CURVE_ROWS, TALL = 5, 34  # rows of the plot; from TALL rows on a screen has twice as many
@@ -237,11 +237,7 @@ class OneRun(Explorable):
             for name in {self.head, *self.uniform}:
                 line.highlight_words([str(name)], MARKED if name == self.head else OFF)
         hidden = len(self._heads) - len(page.heads)
-        more = [f"{plural(hidden, 'head')} more"] if hidden else []
-        return (
-            lines
-            + wrap_phrases([*more, *scale_phrases(page, surface, brief=surface.width < 80)], surface.width, DIM)[:1]
-        )
+        return lines + scale_line(page, surface, surface.width, [f"{plural(hidden, 'head')} more"] if hidden else [])
 
     def _said(self, surface: Surface) -> Lines:
         """Write what was measured of the chosen head at the end and, with heads uniform, the loss."""

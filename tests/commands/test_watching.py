@@ -56,7 +56,7 @@ def test_watching_changes_no_bit(block: str | None, here: Path, redrawn: None) -
         drawn[live] = [said.err for said in (stopped, resumed)]
     assert len(of("none")) == 4 and of("none") == of("curve") == of("heads")
     for text in drawn["heads"]:
-        assert "L1.H2" in text and "attention 0" in text
+        assert "L1.H2" in text and "weight 0" in text
     assert all("loss (nats)" in text and "L1.H2" not in text for text in drawn["curve"])
     assert all("step=" in text and "\x1b[?25l" not in text for text in drawn["none"])
 

@@ -61,7 +61,7 @@ def test_the_picture_of_two_layers(width: int, height: int, kind: str) -> None:
 
 def test_maps_stand_beside_the_curve_where_that_costs_no_detail() -> None:
     wide, narrow = (view(maps(12, 4)).picture(width, 40).plain.split("\n") for width in (120, 80))
-    assert re.match(r"loss \(nats\) +attention 0", wide[0]) and wide[1].strip().endswith("L0.H1")
+    assert re.match(r"loss \(nats\) +weight 0", wide[0]) and wide[1].strip().endswith("L0.H1")
     assert "L0.H0" not in "".join(narrow[:9])
 
 
@@ -99,7 +99,5 @@ def test_a_picture_that_takes_long_is_drawn_less_often() -> None:
 def test_maps_that_see_the_future_keep_their_names_above() -> None:
     shown = maps(8, 4, 2)
     ahead = replace(shown, weights=[[[[0.125] * 8] * 8] * 4] * 2)
-    assert all(
-        fit is None or not fit.inside for fit in (Fitter(ahead, on(80)).fit([Head(0, 0)], 80, n) for n in (4, 5))
-    )
-    assert (fit := Fitter(shown, on(80)).fit([Head(0, 0)], 80, 4)) is not None and fit.inside
+    assert all(fit is None or fit.titles for fit in (Fitter(ahead, on(80)).fit([Head(0, 0)], 80, n) for n in (4, 5)))
+    assert (fit := Fitter(shown, on(80)).fit([Head(0, 0)], 80, 4)) is not None and not fit.titles

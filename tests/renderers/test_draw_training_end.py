@@ -12,7 +12,7 @@ from mhsa_cli.records.claims import stored
 from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, TargetScore, Verdict
 from mhsa_cli.records.labels import Label, Role
 from mhsa_cli.records.training import EpochRecord
-from mhsa_cli.renderers.pictures.small_maps import small_maps
+from mhsa_cli.renderers.pictures.fitted_maps import captioned_maps
 from mhsa_cli.renderers.pictures.training_end import TrainingEnd, rows_of, training_end
 from tests.renderers.drawn import SURFACES, evals, falling, golden, maps, on
 
@@ -75,18 +75,24 @@ def test_whatever_is_shown_fits(
 
 @pytest.mark.parametrize(("rows", "names"), [(10, [3, 4, 5, 6, 7]), (30, list(range(8)))])
 def test_the_most_important_heads_are_shown_in_their_order_where_all_do_not_fit(rows: int, names: list[int]) -> None:
-    found = small_maps(measured(heads=8), on(80), rows, MORE)
-    assert found is not None and found.left_out == 8 - len(names)
-    titles = " ".join(line for line in found.lines.plain.splitlines() if line.startswith("L0."))
+    found = captioned_maps(measured(heads=8), on(80), rows, MORE, small=True)
+    assert found is not None and [head.head for head in found[0].heads] == names
+    titles = " ".join(line for line in found[1].plain.splitlines() if line.startswith("L0."))
     assert [int(word[4:]) for word in titles.split() if word.startswith("L0.H")] == names
-    assert (f"{len(names)} of 8 heads; all: {MORE}" in found.lines.plain) == (found.left_out > 0)
+    assert (f"{len(names)} of 8 heads; all: {MORE}" in found[1].plain) == (len(names) < 8)
 
 
-def test_a_long_sample_is_pooled_only_where_not_one_head_fits() -> None:
-    for rows, size in ((35, 1), (19, 2), (11, 4)):
-        found = small_maps(measured(64, heads=1), on(80), rows, MORE)
-        assert found is not None and (found.size, found.left_out) == (size, 0)
-    assert small_maps(measured(64, heads=1), on(80), 4, MORE) is None
+def test_a_long_sample_is_pooled_only_where_not_one_head_fits_whole() -> None:
+    for rows, size, shown in ((35, 1, 1), (11, 4, 4), (8, 8, 4)):
+        found = captioned_maps(measured(64, heads=4), on(80), rows, MORE, small=True)
+        assert found is not None and (found[0].size, len(found[0].heads)) == (size, shown)
+    assert captioned_maps(measured(64, heads=4), on(80), 4, MORE) is None
+
+
+def test_short_layers_share_a_band_where_else_they_do_not_fit() -> None:
+    for rows, bands in ((9, 1), (15, 2)):
+        found = captioned_maps(measured(12, heads=2, layers=2), on(80), rows, MORE, small=True)
+        assert found is not None and len(found[0].heads) == 4 and len(found[0].bands) == bands
 
 
 def test_more_rows_show_more() -> None:

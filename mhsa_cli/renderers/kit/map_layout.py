@@ -27,13 +27,19 @@ _LEAST = 24  # pooling for height stops here: smaller pictures say nothing
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One head: summary and cells, the tokens `down` the side (queries) and `across` (keys), and its layer's role."""
+    """One head: summary, label and cells, the tokens of its queries (`down`) and keys (`across`), its layer's role."""
 
     summary: HeadSummary
     cells: Cells
     down: Sequence[str]
     across: Sequence[str]
     role: str = ""
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The head's address, with the role of its layer."""
+        return f"{self.summary.name} {self.role}".rstrip()
 
 
 Rows = Sequence[Sequence[Panel]]  # the heads of each layer

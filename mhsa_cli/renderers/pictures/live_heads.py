@@ -8,9 +8,9 @@ from rich.text import Text
 
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.palette import DIM, PLAIN
-from mhsa_cli.renderers.kit.text_lines import Lines, Phrase, wrap_phrases
-from mhsa_cli.renderers.pictures.fitted_maps import Fit, Fitter, draw_fitted, scale_phrases
+from mhsa_cli.renderers.kit.palette import PLAIN
+from mhsa_cli.renderers.kit.text_lines import Lines, Phrase
+from mhsa_cli.renderers.pictures.fitted_maps import Fit, Fitter, draw_fitted, scale_line
 from mhsa_cli.text import Head
 
 LEAST_PLOT, MOST_PLOT = 3, 12  # rows of the plot above maps
@@ -83,7 +83,6 @@ def _abreast(
 
 def _heading(fit: Fit, maps: HeadMaps, surface: Surface, width: int) -> Lines:
     """Write in one line what is left out, and the scale."""
-    count, phrases = len(maps.heads), list[Phrase]()
-    if len(fit.heads) < count:
-        phrases.append([(f"top {len(fit.heads)} of {count} heads by lift", PLAIN)])
-    return Lines(wrap_phrases([*phrases, *scale_phrases(fit, surface, brief=bool(phrases))], width, DIM)[:1])
+    count = len(maps.heads)
+    left_out: list[Phrase] = [[(f"top {len(fit.heads)} of {count} heads by lift", PLAIN)]]
+    return scale_line(fit, surface, width, left_out if len(fit.heads) < count else ())

@@ -15,7 +15,7 @@ from mhsa_cli.renderers.kit.console import MIN_WIDTH, Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
 from mhsa_cli.renderers.kit.text_lines import Lines, Phrase, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import short, step_text
-from mhsa_cli.renderers.pictures.fitted_maps import Fitter, draw_fitted, scale_phrases
+from mhsa_cli.renderers.pictures.fitted_maps import Fitter, draw_fitted, scale_line
 from mhsa_cli.renderers.pictures.heatmap import head_maps
 from mhsa_cli.renderers.pictures.live_view import FREE_COLUMNS, LiveView
 from mhsa_cli.text import Head
@@ -23,7 +23,6 @@ from mhsa_cli.text import Head
 SECONDS, LONGEST = 0.2, 20.0  # a frame, and all of them
 SPEEDS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 KEYS = ("q", " ", "+", "=", "-", "l", "up", "down", "left", "right", "home", "end")
-ROOMY = 70  # columns from which the scale has its name
 AFTER = 4  # rows that stay free below a frame: for those two, or for what is printed at the end and the next prompt
 
 Frame = tuple[HeadMaps, float | None]  # maps and loss
@@ -64,7 +63,7 @@ def frame_picture(
         part = f"L{layers[0]}" if len(layers) == 1 else f"L{layers[0]} to L{layers[-1]}"
         facts.append([(f"{part}, {len(fit.heads)} of {len(shown)} heads", PLAIN)])
     drawn = draw_fitted(fit, maps, surface, height - 1)
-    return _heading([*facts, *scale_phrases(fit, surface, brief=surface.width < ROOMY)], surface) + drawn, len(pages)
+    return scale_line(fit, surface, surface.width, facts) + drawn, len(pages)
 
 
 def _heading(phrases: Sequence[Phrase], surface: Surface) -> Lines:

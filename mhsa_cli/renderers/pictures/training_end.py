@@ -18,8 +18,8 @@ from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.renderers.pictures.curve import Level, loss_curve
 from mhsa_cli.renderers.pictures.explain import headline
+from mhsa_cli.renderers.pictures.fitted_maps import Fit, captioned_maps
 from mhsa_cli.renderers.pictures.heads import head_table
-from mhsa_cli.renderers.pictures.small_maps import SmallMaps, small_maps
 from mhsa_cli.text import escape
 
 LOWEST, HIGHEST = 3, 12  # rows of the plot; its heading and its axis take three more
@@ -66,29 +66,33 @@ def training_end(end: TrainingEnd, surface: Surface, rows: int) -> Lines:
     tried = []
     for number, (fact, last) in enumerate(((facts, tail), (facts, joined), (Lines(), joined))):
         free = rows - sum(rows_of(part, width) for part in (curve, fact, words, last))
-        maps = None if end.maps is None else small_maps(end.maps, surface, free, end.more)
-        found = (1, 0, 0) if maps is None else (0, maps.size, maps.left_out)
+        maps = None if end.maps is None else captioned_maps(end.maps, surface, free, end.more, small=True)
+        found = (1, 0, 0) if maps is None else (0, maps[0].size, -len(maps[0].heads))
         tried.append((free < 0, *found, number, maps, fact, last))
     short, *_, maps, fact, last = min(tried, key=lambda one: one[:5])
-    parts = [Lines() if short else curve, fact, words, Lines() if maps is None else maps.lines, Lines(), last]
-    return _spaced(_using_room(end, surface, rows, parts, maps), rows, width)
+    fit, drawn = maps or (None, Lines())
+    parts = [Lines() if short else curve, fact, words, drawn, Lines(), last]
+    return _spaced(_using_room(end, surface, rows, parts, fit), rows, width)
 
 
-def _using_room(
-    end: TrainingEnd, surface: Surface, rows: int, parts: list[Lines], maps: SmallMaps | None
-) -> list[Lines]:
+def _using_room(end: TrainingEnd, surface: Surface, rows: int, parts: list[Lines], fit: Fit | None) -> list[Lines]:
     """Add a table of the heads, enlarge the maps and raise the curve where empty lines between the parts leave rows."""
 
     def left() -> int:
         shown = [part for part in parts if part]
         return rows - sum(rows_of(part, surface.width) for part in shown) - len(shown) + 1
 
-    if end.maps is not None and end.maps.report is not None and maps is not None and not maps.left_out:
+    if (
+        end.maps is not None
+        and end.maps.report is not None
+        and fit is not None
+        and len(fit.heads) == len(end.maps.heads)
+    ):
         heads = head_table(end.maps, surface)
         if rows_of(heads, surface.width) < left():
             parts[4] = heads
-            larger = small_maps(end.maps, surface, len(parts[3]) + left(), end.more, wide=True)
-            parts[3] = parts[3] if larger is None else larger.lines
+            larger = captioned_maps(end.maps, surface, len(parts[3]) + left(), end.more)
+            parts[3] = parts[3] if larger is None else larger[1]
     if parts[0] and left() > 0:
         parts[0] = _curve(end, surface, min(HIGHEST, LOWEST + left()))
     return parts
