@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
-from mhsa_cli.records.heads import HeadMaps, HeadSummary
+from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.figures.ablations import effects_of
 from mhsa_cli.renderers.figures.sheet import EDGE, GAP, VIRIDIS, Draw, PaperFigure, Sheet, compose, set_ticks
 from mhsa_cli.renderers.figures.sheet_options import Page
-from mhsa_cli.renderers.kit.cells import Cells, masked_cells, pool
-from mhsa_cli.renderers.kit.map_layout import balanced
+from mhsa_cli.renderers.kit.cells import pool
+from mhsa_cli.renderers.kit.map_layout import Panel, balanced
 from mhsa_cli.renderers.kit.ticks import linear_ticks
+from mhsa_cli.renderers.pictures.heatmap import panels_of
 from mhsa_cli.text import Head, escape
 
 TOKEN = 5.5  # points: the tokens on the axes
@@ -30,17 +30,6 @@ BAR, BAR_ROOM = 0.07, 0.5  # inches of the colour bar, and with its numbers
 LINE = 0.115  # inches of a line of text
 
 
-@dataclass(frozen=True, slots=True)
-class _Map:
-    """One head's map: its name and label, its cells, and the tokens of its queries (`down`) and keys (`across`)."""
-
-    name: str
-    label: str
-    cells: Cells
-    down: Sequence[str]
-    across: Sequence[str]
-
-
 def heads_figure(maps: HeadMaps, page: Page, heads: Collection[Head] | None = None) -> PaperFigure:
     """Draw the maps of all heads, or of those at the addresses `heads`, and what each does to the loss."""
     return compose(page, {"maps": maps_of(maps, heads), "effects": effects_of(maps.report, heads)})
@@ -48,10 +37,10 @@ def heads_figure(maps: HeadMaps, page: Page, heads: Collection[Head] | None = No
 
 def maps_of(maps: HeadMaps, heads: Collection[Head] | None = None) -> Draw:
     """Return what draws small multiples of the maps, a row or more for each layer."""
-    return lambda sheet: _panels(sheet, _select(maps, heads))
+    return lambda sheet: _panels(sheet, panels_of(maps, heads))
 
 
-def _panels(sheet: Sheet, layers: Sequence[Sequence[_Map]]) -> None:
+def _panels(sheet: Sheet, layers: Sequence[Sequence[Panel]]) -> None:
     every = [one for layer in layers for one in layer]
     longest = max(max(len(one.down), len(one.across)) for one in every)
     texts = sorted({_token(token) for one in every for token in (*one.down, *one.across)}, key=len)
@@ -88,35 +77,6 @@ def _panels(sheet: Sheet, layers: Sequence[Sequence[_Map]]) -> None:
     sheet.top += GAP - 0.05
 
 
-def _select(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[_Map]]:
-    summaries = {summary.address: summary for summary in maps.heads}
-    scores = {} if maps.report is None else {score.address: score for score in maps.report.heads}
-
-    def wanted(head: Head) -> bool:
-        return chosen is None or head in chosen
-
-    def panel(head: Head, weights: Sequence[Sequence[float]]) -> _Map:
-        summary, score = summaries.get(head, HeadSummary(*head, None)), scores.get(head)
-        label = "" if score is None or score.label is None else score.label.text
-        if not maps.parts:
-            return _Map(summary.name, label, masked_cells(weights), maps.tokens, maps.tokens)
-        part = maps.parts[head.layer]
-        down, across = slice(*part.queries), slice(*part.keys)
-        rows = [list(row[across]) for row in weights[down]]
-        cells: Cells = masked_cells(rows) if part.causal else [[*row] for row in rows]
-        return _Map(f"{summary.name} {part.role}", label, cells, maps.tokens[down], maps.tokens[across])
-
-    layers = [
-        [
-            panel(Head(number, index), weights)
-            for index, weights in enumerate(layer)
-            if chosen is None or (number, index) in chosen
-        ]
-        for number, layer in enumerate(maps.weights)
-    ]
-    return [layer for layer in layers if layer]
-
-
 def _per_row(room: float, most: int, heads: int) -> int:
     """Choose how many maps stand side by side: as many as are large enough, rows of equal length before others."""
     least = next(side for limit, side in LEAST if heads <= limit)
@@ -125,7 +85,7 @@ def _per_row(room: float, most: int, heads: int) -> int:
     return even[0] if even else widest
 
 
-def _paint(axes: Axes, one: _Map, side: float, sheet: Sheet) -> int:
+def _paint(axes: Axes, one: Panel, side: float, sheet: Sheet) -> int:
     """Paint the cells of a map; returns how many are pooled in each direction."""
     size = 1
     while max(len(one.down), len(one.across)) / size > side * FINEST:
@@ -153,7 +113,7 @@ def _paint(axes: Axes, one: _Map, side: float, sheet: Sheet) -> int:
     return size
 
 
-def _ticks(axes: Axes, one: _Map, cell: float, widest: float, *, first: bool) -> None:
+def _ticks(axes: Axes, one: Panel, cell: float, widest: float, *, first: bool) -> None:
     """Write the tokens on the axes where a cell is as tall as they are, else the positions from 0."""
     axes.tick_params(length=0 if cell else 1.5, labelsize=TOKEN if cell else 6, pad=1.5, labelleft=first)
     for axis, tokens in ((axes.xaxis, one.across), (axes.yaxis, one.down)):

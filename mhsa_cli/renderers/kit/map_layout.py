@@ -101,7 +101,7 @@ def _lay_out(rows: Rows, kind: CellKind, size: int, axis: int, length: int, widt
         return None
     alone = sum(map(len, rows)) == 1
     limit = width - axis if alone else min(wide + _OVERHANG, width - axis)
-    titles = [cell_len(text) for row in rows for panel in row for text in title_lines(panel.summary, limit, panel.role)]
+    titles = [cell_len(text) for row in rows for panel in row for text in title_lines(panel, limit)]
     longest = axis + max([wide, *titles])
     panel = axis + max([wide, *(title - _OVERHANG for title in titles)])
     if longest > width:
@@ -129,9 +129,7 @@ def _is_even(rows: Rows, plan: Plan) -> bool:
 
 
 def _height(rows: Rows, plan: Plan) -> int:
-    titles = [
-        max(len(title_lines(panel.summary, plan.title, panel.role)) for panel in part) for part in _bands(rows, plan)
-    ]
+    titles = [max(len(title_lines(panel, plan.title)) for panel in part) for part in _bands(rows, plan)]
     return sum(titles) + len(titles) * (plan.tall + 1 + (plan.axis > 0))
 
 
@@ -141,12 +139,14 @@ def balanced(row: Sequence[T], per_row: int) -> list[Sequence[T]]:
     return [row[start : start + size] for start in range(0, len(row), size)]
 
 
-def title_lines(summary: HeadSummary, limit: int, role: str = "") -> list[str]:
+def title_lines(panel: Panel, limit: int) -> list[str]:
     """Write the title of a head, in as many lines as `limit` columns need."""
+    summary, name = panel.summary, panel.name
     entropy = "" if summary.entropy is None else f"row entropy {fixed(summary.entropy, 2)}"
-    name = f"{summary.name} {role}".rstrip()
     first = f"{name}  {entropy}".rstrip()
-    lines = [first] if len(first) <= limit else [*([name] if len(name) <= limit else [summary.name, role]), entropy]
+    lines = (
+        [first] if len(first) <= limit else [*([name] if len(name) <= limit else [summary.name, panel.role]), entropy]
+    )
     if summary.answer_weight is not None:
         answer = f"answer {fixed(summary.answer_weight, 2)}"
         uniform = "" if summary.answer_uniform is None else f"(uniform {fixed(summary.answer_uniform, 2)})"

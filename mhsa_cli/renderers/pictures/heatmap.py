@@ -60,7 +60,7 @@ def _panel(summary: HeadSummary, weights: Matrix, maps: HeadMaps, labels: Mappin
 
 
 def _draw_row(row: Sequence[Panel], plan: Plan, surface: Surface) -> Lines:
-    titles = [title_lines(panel.summary, plan.title, panel.role) for panel in row]
+    titles = [title_lines(panel, plan.title) for panel in row]
     top = max(map(len, titles))
     grid = Grid(surface.width, top + (1 if plan.axis else 0) + plan.tall)
     for number, panel in enumerate(row):
