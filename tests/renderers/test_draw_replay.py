@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from mhsa_cli.records.thinning import evenly
 from mhsa_cli.renderers.kit.console import make_console
 from mhsa_cli.renderers.pictures.heatmap import head_maps
 from mhsa_cli.renderers.pictures.replay import (
@@ -19,7 +20,6 @@ from mhsa_cli.renderers.pictures.replay import (
     SECONDS,
     SPEEDS,
     Position,
-    chosen_frames,
     frame_picture,
     play,
 )
@@ -28,7 +28,7 @@ from tests.renderers.drawn import COLOR, golden, maps, on
 
 @pytest.mark.parametrize("count", [0, 1, 2, 23, 99, 100, 101, 150, 2345])
 def test_a_replay_has_all_frames_or_as_many_as_time_allows(count: int) -> None:
-    frames = chosen_frames(count)
+    frames = evenly(range(count), int(LONGEST / SECONDS))
     assert frames == sorted(set(frames)) and len(frames) == min(count, int(LONGEST / SECONDS))
     assert frames[:1] == [0][:count] and frames[-1:] == [count - 1][: min(count, 1)]
     gaps = [after - before for before, after in zip(frames, frames[1:], strict=False)]

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mhsa_cli.records.heads import HeadMaps
+from mhsa_cli.records.thinning import evenly
 from mhsa_cli.renderers.kit.console import MIN_WIDTH, Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
 from mhsa_cli.renderers.kit.text_lines import Lines, Phrase, wrap_phrases
@@ -27,14 +28,6 @@ AFTER = 4  # rows that stay free below a frame: for those two, or for what is pr
 
 Frame = tuple[HeadMaps, float | None]  # maps and loss
 Keys = Callable[[float], str]  # waits so many seconds for a key; "" if none came
-
-
-def chosen_frames(count: int) -> list[int]:
-    """Choose the frames to show: all, or evenly as many as time allows, with the first and the last."""
-    most = int(LONGEST / SECONDS)
-    if count <= most:
-        return list(range(count))
-    return [round(number * (count - 1) / (most - 1)) for number in range(most)]
 
 
 def frame_picture(
@@ -164,7 +157,7 @@ def play(
     `keys` steers it; once a key was pressed, it ends by `q` alone. The last frame shown stays, within the terminal.
     Raises: KeyboardInterrupt after tidying up.
     """
-    chosen = [frames[number] for number in chosen_frames(len(frames))]
+    chosen = evenly(frames, int(LONGEST / SECONDS))
     if not chosen:
         return
     with _Replay(console, surface, chosen, heads) as view:
