@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, Literal, NamedTuple, TypeVar, get_args
@@ -55,6 +55,9 @@ class LayerRole(StrEnum):
     ENCODER = "encoder"  # self-attention of the source
     DECODER = "decoder"  # causal self-attention of separator and answer
     CROSS = "cross"  # attention of the decoder to the encoder's output
+
+
+WAYS = ("uniform", "zero", "mean", "resample")  # of ablation
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +237,15 @@ class HeadReport:
     verdict: Verdict
     heads: Sequence[HeadScore]
     coalitions: Sequence[float] = ()
+
+    def loss_without(self, uniform: Collection[Head]) -> float | None:
+        """Return the loss with these heads uniform; None where it was not measured."""
+        if self.coalitions:
+            return self.coalitions[sum(1 << h for h, head in enumerate(self.heads) if head.address not in uniform)]
+        clean, effects = self.verdict.loss_nats, [h.effect("uniform") for h in self.heads if h.address in uniform]
+        if clean is None or len(effects) > 1 or None in effects:
+            return None
+        return clean + sum(effect[0] for effect in effects if effect is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,7 +251,7 @@ class OneRun(Explorable):
         lines = wrap_phrases([f"{head.name}{when}: {head_line(head)}"], surface.width)
         if self.uniform:
             names = ", ".join(map(str, sorted(self.uniform)))
-            loss, clean = loss_without(self.report, self.uniform), self.report.verdict.loss_nats
+            loss, clean = self.report.loss_without(self.uniform), self.report.verdict.loss_nats
             found = "not measured" if loss is None else f"loss {fixed(clean, 4)} -> {fixed(loss, 4)}"
             lines += wrap_phrases([[(f"{names} uniform{when}: {found}", BOLD)]], surface.width)
         return lines
@@ -271,17 +271,6 @@ class Evidence(Screen[None]):
         with VerticalScroll():
             yield Static("\n\n".join(filter(None, self._texts)), markup=False)
         yield Footer(show_command_palette=False)
-
-
-def loss_without(report: HeadReport, uniform: set[Head]) -> float | None:
-    """Return the loss with these heads uniform; None where it was not measured."""
-    if report.coalitions:
-        kept = sum(1 << place for place, head in enumerate(report.heads) if head.address not in uniform)
-        return report.coalitions[kept]
-    clean, deltas = report.verdict.loss_nats, [h.uniform_delta_nats for h in report.heads if h.address in uniform]
-    if clean is None or len(deltas) > 1 or None in deltas:
-        return None
-    return clean + sum(delta for delta in deltas if delta is not None)
 
 
 def _until(series: Series, step: int) -> Series:

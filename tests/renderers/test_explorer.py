@@ -13,7 +13,7 @@ from textual.widgets import DataTable, Footer, Static
 from mhsa_cli.errors import RunError
 from mhsa_cli.records.heads import HeadReport, HeadScore, Verdict
 from mhsa_cli.records.report import RunFacts, RunReport
-from mhsa_cli.renderers.explorer import Evidence, Explored, Explorer, Listed, OneRun, RunTable, loss_without
+from mhsa_cli.renderers.explorer import Evidence, Explored, Explorer, Listed, OneRun, RunTable
 from mhsa_cli.renderers.pictures.curve import Level
 from mhsa_cli.text import Head
 from tests.renderers.drawn import COLOR, falling, golden, maps
@@ -66,14 +66,12 @@ def screen_text(pilot: Pilot[None]) -> str:
 
 def test_the_loss_with_heads_uniform_is_that_of_the_coalition_of_the_others() -> None:
     every = {Head(0, number) for number in range(3)}
-    assert loss_without(report(), set()) == 0.25
-    assert loss_without(report(), every) == 7.0
-    assert (
-        loss_without(report(), {Head(0, 0)}) == LOSSES[0b110] and loss_without(report(), {Head(0, 1)}) == LOSSES[0b101]
-    )
-    assert loss_without(report(), {Head(0, 0), Head(0, 2)}) == LOSSES[0b010]
+    assert report().loss_without(set()) == 0.25
+    assert report().loss_without(every) == 7.0
+    assert report().loss_without({Head(0, 0)}) == LOSSES[0b110] and report().loss_without({Head(0, 1)}) == LOSSES[0b101]
+    assert report().loss_without({Head(0, 0), Head(0, 2)}) == LOSSES[0b010]
     alone = report(coalitions=())
-    assert loss_without(alone, {Head(0, 2)}) == 2.25 and loss_without(alone, {Head(0, 1), Head(0, 2)}) is None
+    assert alone.loss_without({Head(0, 2)}) == 2.25 and alone.loss_without({Head(0, 1), Head(0, 2)}) is None
 
 
 def test_keys_move_over_steps_and_heads_and_stop_at_the_ends() -> None:

@@ -33,7 +33,7 @@ from mhsa_cli.core.tasks.base import stream_generator, sums
 from mhsa_cli.core.training.overlap import seen_in_training
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.claims import Claim, Predicate, Status, judge
-from mhsa_cli.records.heads import HeadReport, HeadScore, Interaction, Path, PathEffect, Verdict
+from mhsa_cli.records.heads import WAYS, HeadReport, HeadScore, Interaction, Path, PathEffect, Verdict
 from mhsa_cli.records.labels import Label, Role
 from mhsa_cli.text import Head, plural
 
@@ -136,7 +136,7 @@ class Report:
         """
         shapley = self.shapley
         columns: dict[str, list[float]] = {}
-        for kind in ("uniform", "zero", "mean", "resample"):
+        for kind in WAYS:
             effects = self._singles() if kind == "uniform" else self.ablator.each(kind)
             if effects is not None:
                 columns[f"{kind}_delta_nats"] = [effect.delta for effect in effects]

@@ -8,11 +8,10 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from mhsa_cli.records.heads import Ablation, ActivationEffect, HeadReport, HeadScore, PathEffect
+from mhsa_cli.records.heads import WAYS, Ablation, ActivationEffect, HeadReport, HeadScore, PathEffect
 from mhsa_cli.renderers.figures.sheet import WAY_COLORS, Draw, Sheet, grid, set_ticks, set_values
 from mhsa_cli.text import Head
 
-WAYS = ("uniform", "zero", "mean", "resample")
 NARROW = 1.6  # points: bars that would be narrower are left out, but those of uniform attention
 CHANGE = "change of loss (nats)"
 

@@ -19,6 +19,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from mhsa_cli.errors import UsageError
+from mhsa_cli.records.heads import WAYS
 from mhsa_cli.renderers.figures.sheet_options import Page, Theme
 from mhsa_cli.renderers.kit.palette import LINE_COLORS, viridis
 from mhsa_cli.renderers.kit.ticks import Axis, linear_ticks, log_tick_text, log_ticks, step_text, step_ticks, tick_texts
@@ -29,7 +30,7 @@ EDGE = 0.04  # inches of free paper around everything
 GAP = 0.13  # inches between parts
 LEGEND_GAP = 0.05  # inches between axes and the legend above them
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
-WAY_COLORS = {"none": "#8b949e", **dict(zip(("uniform", "zero", "mean", "resample"), LINE_COLORS, strict=False))}
+WAY_COLORS = {"none": "#8b949e", **dict(zip(WAYS, LINE_COLORS, strict=False))}
 # Text stays text: embedded TrueType in PDF, <text> in SVG. The font is the one that matplotlib brings.
 _STYLE: Any = {
     "font.family": ["sans-serif"],
