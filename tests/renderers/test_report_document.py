@@ -115,6 +115,16 @@ def test_what_is_not_finite_is_null() -> None:
     json.dumps(found, allow_nan=False)
 
 
+def test_maps_of_a_broken_model_are_masked_and_pooled_as_on_the_terminal() -> None:
+    run, T = run_of(), 1024
+    assert run.maps is not None
+    causal = [[1 / (q + 1)] * (q + 1) + [0.0] * (T - q - 1) for q in range(T)]
+    broken = [*causal[:5], [0.0, math.nan, *[math.nan] * (T - 2)], *causal[6:]]
+    found = only(replace(run, maps=replace(run.maps, weights=[[broken]], tokens=["a"] * T)))
+    assert found["pool"] == 4 and found["causal"]
+    assert found["weights"][0][0][1][0] is None and found["weights"][0][0][2][0] == 0.111
+
+
 EVERY = tuple(TARGETS)
 LARGE = {
     "long rows": {"T": 512, "heads": 8, "layers": 2, "cells": 32},

@@ -31,22 +31,21 @@ DIGIT_CELL = CellKind("digit", 1)
 PERCENT_CELL = CellKind("percent", 4)
 
 
+def sees_future(weights: Matrix) -> bool:
+    """Whether a map has weight in the future (k > q): something finite but zero."""
+    return any(math.isfinite(value) and value != 0.0 for q, row in enumerate(weights) for value in list(row)[q + 1 :])
+
+
 def masked_cells(weights: Matrix) -> Cells:
-    """Copy a (T, T) map with None for the masked future.
-
-    The future (k > q) is masked when nothing finite but zero stands in it; otherwise the map sees the future, and
-    every cell is shown.
-    """
-    sees_future = any(
-        math.isfinite(value) and value != 0.0 for q, row in enumerate(weights) for value in list(row)[q + 1 :]
-    )
-    return [[value if sees_future or k <= q else None for k, value in enumerate(row)] for q, row in enumerate(weights)]
+    """Copy a (T, T) map with None for the masked future, unless it sees the future: then every cell is shown."""
+    shown = sees_future(weights)
+    return [[value if shown or k <= q else None for k, value in enumerate(row)] for q, row in enumerate(weights)]
 
 
-def pool(cells: Cells, size: int) -> Cells:
+def pool(cells: Sequence[Sequence[float | None]], size: int) -> Cells:
     """Replace blocks of `size` by `size` cells with their largest value; NaN wins, masked cells do not count."""
     if size == 1:
-        return cells
+        return [[*row] for row in cells]
     columns = max((len(row) for row in cells), default=0)
     return [
         [

@@ -15,6 +15,7 @@ from mhsa_cli.records.report import RunFacts, RunReport
 from mhsa_cli.records.thinning import evenly, thin
 from mhsa_cli.records.timeline import HeadHistory, Interval, SnapshotRecord
 from mhsa_cli.records.training import Series
+from mhsa_cli.renderers.kit.cells import pool, sees_future
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.renderers.pictures.explain import explain_head, explain_model, explain_teamwork, head_line
 from mhsa_cli.text import escape, from_file, shortened
@@ -99,7 +100,7 @@ def _thinned(frames: Sequence[Json], room: int) -> list[Json]:
 def _run(run: RunReport, room: int) -> Json:
     maps, report = run.maps, None if run.maps is None else run.maps.report
     parts = () if maps is None else maps.parts
-    weights, pool = ([], 1) if maps is None else _pooled(_own_parts(maps.weights, parts), room)
+    weights, size = ([], 1) if maps is None else _pooled(_own_parts(maps.weights, parts), room)
     frames = [_own_parts(_square(one.maps), parts, one.pool) for one in run.snapshots if one.maps]
     return {
         "name": escape(run.name),
@@ -111,11 +112,11 @@ def _run(run: RunReport, room: int) -> Json:
         "tokens": [] if maps is None else [escape(token) for token in maps.tokens],
         "step": None if maps is None or run.facts.origin is not None else maps.step,
         "parts": [_part(part) for part in parts] or None,
-        "causal": maps is not None and not any(map(_sees_ahead, _each(maps.weights))),
+        "causal": maps is not None and not any(map(sees_future, _each(maps.weights))),
         "heads": [] if maps is None else _heads(maps, run.histories, run.snapshots),
         "shape": [len(weights), max(map(len, weights), default=0)],
         "weights": weights,
-        "pool": pool,
+        "pool": size,
         "curve": {role: _curve(run.series, role) for role in ("train", "eval")},
         "levels": _levels(run.facts),
         "steps": [one.step for one in run.snapshots],
@@ -198,16 +199,11 @@ def _each(layers: Layers) -> Iterable[Any]:
     return (head for layer in layers for head in layer)
 
 
-def _sees_ahead(weights: Sequence[Sequence[float]]) -> bool:
-    """Whether a query has weight on a later key."""
-    return any(weight != 0 for query, row in enumerate(weights) for weight in row[query + 1 :])
-
-
-def _own_parts(layers: Layers, parts: Sequence[LayerPart], pool: int = 1) -> Layers:
+def _own_parts(layers: Layers, parts: Sequence[LayerPart], size: int = 1) -> Layers:
     """Keep the queries and keys of each layer of an encoder-decoder; of maps pooled before, every cell with one."""
     if not parts:
         return layers
-    cuts = [[slice(first // pool, -(-end // pool)) for first, end in (part.queries, part.keys)] for part in parts]
+    cuts = [[slice(first // size, -(-end // size)) for first, end in (part.queries, part.keys)] for part in parts]
     return [
         [[row[keys] for row in head[queries]] for head in layer]
         for layer, (queries, keys) in zip(layers, cuts, strict=True)
@@ -220,18 +216,11 @@ def _square(layers: Layers) -> Layers:
 
 
 def _pooled(layers: Layers, room: int) -> tuple[Layers, int]:
-    """Round maps to 3 decimals; of long rows, keep the largest weight of squares of `pool` tokens."""
-    cells, pool = sum(math.prod(_shape([head])) for head in _each(layers)), 1
-    while EACH * cells / pool**2 > room:
-        pool *= 2
-    return [[_squares(head, pool) for head in layer] for layer in layers], pool
-
-
-def _squares(weights: Sequence[Sequence[float]], pool: int) -> list[list[float | None]]:
-    if pool > 1:
-        weights = [list(map(max, zip(*weights[at : at + pool], strict=True))) for at in range(0, len(weights), pool)]
-        weights = [[max(row[at : at + pool]) for at in range(0, len(row), pool)] for row in weights]
-    return [[_figure(weight) for weight in row] for row in weights]
+    """Round maps to 3 decimals; of long rows, keep the largest weight of squares of so many tokens."""
+    cells, size = sum(math.prod(_shape([head])) for head in _each(layers)), 1
+    while EACH * cells / size**2 > room:
+        size *= 2
+    return [[[[*map(_figure, row)] for row in pool(head, size)] for head in layer] for layer in layers], size
 
 
 def _figure(value: float | None) -> float | int | None:
