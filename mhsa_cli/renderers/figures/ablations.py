@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from mhsa_cli.records.heads import WAYS, Ablation, ActivationEffect, HeadReport, HeadScore, PathEffect
-from mhsa_cli.renderers.figures.sheet import WAY_COLORS, Draw, Sheet, grid, set_ticks, set_values
+from mhsa_cli.renderers.figures.sheet import WAY_COLORS, Draw, Sheet, grid, or_nan, set_ticks, set_values
 from mhsa_cli.text import Head
 
 NARROW = 1.6  # points: bars that would be narrower are left out, but those of uniform attention
@@ -37,7 +37,7 @@ def activation_bars(heads: Sequence[ActivationEffect]) -> Draw:
 def own_score_bars(heads: Sequence[HeadScore], name: str) -> Draw:
     """Return what draws a score of the user's own of every head."""
     found = [(head.name, head.own_scores.get(name)) for head in heads]
-    bars = [(head, _number(one.value if one else None), _number(one.se if one else None)) for head, one in found]
+    bars = [(head, or_nan(one.value if one else None), or_nan(one.se if one else None)) for head, one in found]
     return lambda sheet: _bars(sheet, bars, name)
 
 
@@ -108,8 +108,7 @@ def _bar(
     color: str,
     sheet: Sheet,
 ) -> Any:
-    errors = [abs(error) if math.isfinite(error) else math.nan for error in errors]
-    heights = [height if math.isfinite(height) else math.nan for height in heights]
+    errors, heights = [abs(or_nan(error)) for error in errors], [*map(or_nan, heights)]
     found = axes.bar(places, heights, wide * 0.92, color=color, linewidth=0)
     axes.errorbar(places, heights, errors, fmt="none", ecolor=sheet.inks.ink, elinewidth=0.7, capsize=1.2, capthick=0.7)
     return found
@@ -122,10 +121,6 @@ def _names(axes: Axes, names: Sequence[str], sheet: Sheet) -> None:
     stride = max(1, math.ceil((max(map(sheet.text_width, shown)) + 0.06) * len(names) / room))
     set_ticks(axes.xaxis, range(0, len(names), stride), shown[::stride])
     axes.tick_params(axis="x", length=0)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _finish(axes: Axes, ends: Sequence[float], axis: str, sheet: Sheet) -> None:

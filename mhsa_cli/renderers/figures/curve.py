@@ -13,16 +13,14 @@ from matplotlib.patches import Patch
 
 from mhsa_cli.records.timeline import LossDrop
 from mhsa_cli.records.training import Series
-from mhsa_cli.renderers.figures.sheet import SMALL, PaperFigure, Sheet, compose, grid, set_steps, set_values
+from mhsa_cli.renderers.figures.sheet import LARGEST, SMALL, PaperFigure, Sheet, compose, grid, set_steps, set_values
 from mhsa_cli.renderers.figures.sheet_options import Page
 from mhsa_cli.renderers.pictures.curve import Level
 from mhsa_cli.renderers.pictures.small_multiples import Curve
 
-LEVEL_DASHES = ((0, (4, 2)), (0, (1, 1.5)), (0, (6, 1.5, 1, 1.5)))
 TOGETHER = 6  # curves in one plot: as many as there are colours; more get a plot each
 EVALUATION = "evaluation"  # of several runs: their points have the colours of their lines
 _MARKS: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 3.4, "markeredgewidth": 0.5}
-LARGEST = 1e100  # of what matplotlib can put on an axis
 Handles = list[tuple[Artist, str]]
 
 
@@ -51,7 +49,7 @@ def loss_plot(
 ) -> None:
     """Add a plot of the loss. `last`: the step at which the axis ends; `drop` is shaded; `label`: of the steps."""
     axes = sheet.plot(curve_height(sheet))
-    owners = list(dict.fromkeys(one.run or one.name if one.run else "" for one in series))
+    owners = list(dict.fromkeys(one.run for one in series))
     values = [value for one in series for value in one.values if _shows(value, log)]
     values += [level.value for level in levels if _shows(level.value, log)]
     steps = [step for one in series for step in one.steps]
@@ -59,12 +57,11 @@ def loss_plot(
     if drop is not None:
         shade_drop(axes, drop, sheet)
     for number, level in enumerate(level for level in levels if _shows(level.value, log)):
-        dash = LEVEL_DASHES[number % len(LEVEL_DASHES)]
-        handles.append((axes.axhline(level.value, color=sheet.inks.dim, linewidth=0.8, linestyle=dash), level.label))
+        handles.append((sheet.level(axes, level.value, number), level.label))
     broken: list[int] = []
     drawn: Handles = []
     for one in series:
-        number = owners.index(one.run or one.name if one.run else "")
+        number = owners.index(one.run)
         broken += [step for step, value in one.points if not _shows(value, False)]
         handle = _line(axes, one, number, sheet)
         if one.role != "eval" or not one.run:
@@ -132,7 +129,7 @@ def bands_plot(sheet: Sheet, curves: Sequence[Curve]) -> None:
         axes = sheet.plot(curve_height(sheet))
         handles: Handles = [(_band(axes, curve, number, sheet), curve[0]) for number, curve in enumerate(curves)]
         _frame(axes, drawn, last, sheet.width - 0.7, sheet)
-        handles += [(_both(sheet), "median run, quartiles")]
+        handles += [(Patch(facecolor=sheet.inks.dim, alpha=0.5, linewidth=0), "median run, quartiles")]
         sheet.legend(axes, *zip(*handles, strict=True))
         sheet.close([axes])
         return
@@ -155,10 +152,6 @@ def bands_plot(sheet: Sheet, curves: Sequence[Curve]) -> None:
         sheet.close(row)
         sheet.top -= 0.06
     sheet.top += 0.06
-
-
-def _both(sheet: Sheet) -> Artist:
-    return Patch(facecolor=sheet.inks.dim, alpha=0.5, linewidth=0)
 
 
 def _band(axes: Axes, curve: Curve, number: int, sheet: Sheet) -> Line2D:

@@ -43,7 +43,7 @@ def _accuracy(sheet: Sheet, results: Sequence[Evaluation]) -> None:
     labels = [task_name(one) for one in results]
     if len(chances) == 1:
         chance = chances.pop()
-        handles.append(axes.axhline(chance, color=sheet.inks.dim, linewidth=0.8, linestyle=(0, (4, 2))))
+        handles.append(sheet.level(axes, chance))
         labels.append(f"chance {chance:.2g}")
     at = [place.at for one in results for place in one.positions]
     axes.set_xlim(min(at) - 0.3, max(at) + 0.3)

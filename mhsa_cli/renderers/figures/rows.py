@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from mhsa_cli.renderers.figures.sheet import Draw, Sheet, grid, set_ticks, value_ticks
+from mhsa_cli.renderers.figures.sheet import LEVEL_DASHES, Draw, Sheet, grid, set_ticks, value_ticks
 from mhsa_cli.renderers.kit.ticks import step_text
 
 ROW = 0.19  # inches
@@ -77,7 +77,7 @@ def _rows(
         places = [place for place in axes.get_xticks() if place == int(place)]
         set_ticks(axes.xaxis, places, [step_text(place) for place in places])
     for place in [0.0] * difference + ([] if level is None else [level]):
-        axes.axvline(place, color=sheet.inks.dim, linewidth=0.8, linestyle="-" if difference else (0, (4, 2)))
+        axes.axvline(place, color=sheet.inks.dim, linewidth=0.8, linestyle="-" if difference else LEVEL_DASHES[0])
     axes.set_xlabel(axis)
     grid(axes, sheet.inks, "x")
     sheet.close([axes])

@@ -10,8 +10,8 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from mhsa_cli.records.heads import HeadScore
 from mhsa_cli.records.inspection import DirectLogits, LogitLens
-from mhsa_cli.renderers.figures.curve import LARGEST, curve_height, set_loss_axis
-from mhsa_cli.renderers.figures.sheet import VIRIDIS, Draw, Sheet, grid, set_ticks
+from mhsa_cli.renderers.figures.curve import curve_height, set_loss_axis
+from mhsa_cli.renderers.figures.sheet import VIRIDIS, Draw, Sheet, grid, or_nan, set_ticks
 from mhsa_cli.renderers.kit.palette import LINE_COLORS
 from mhsa_cli.renderers.kit.ticks import linear_ticks, tick_texts
 
@@ -22,7 +22,7 @@ def lift_matrix(heads: Sequence[HeadScore]) -> Draw:
     """Return what draws the lift of every head on every target."""
     targets = list(dict.fromkeys(name for head in heads for name in head.scores))
     lifts = [
-        [_number(head.scores[name].lift) if name in head.scores else math.nan for name in targets] for head in heads
+        [or_nan(head.scores[name].lift) if name in head.scores else math.nan for name in targets] for head in heads
     ]
     return lambda sheet: _matrix(sheet, [head.name for head in heads], targets, lifts, "lift")
 
@@ -30,7 +30,7 @@ def lift_matrix(heads: Sequence[HeadScore]) -> Draw:
 def direct_matrix(direct: DirectLogits) -> Draw:
     """Return what draws the direct logits of every head by query position."""
     names = [str(head) for head in direct.heads]
-    values = [[_number(value) for value in by_position] for by_position in direct.heads.values()]
+    values = [[or_nan(value) for value in by_position] for by_position in direct.heads.values()]
     places = [str(at) for at in range(len(direct.counts))]
     return lambda sheet: _matrix(sheet, names, places, values, "direct logit", axis="query position")
 
@@ -86,7 +86,7 @@ def _lens(sheet: Sheet, lens: LogitLens) -> None:
     losses = [step.loss for step in lens.steps]
     places = range(len(losses))
     line = axes.plot(places, losses, "o-", color=sheet.color(0), linewidth=1.0, markersize=3.4, clip_on=False)[0]
-    chance = axes.axhline(lens.chance_loss, color=sheet.inks.dim, linewidth=0.8, linestyle=(0, (4, 2)))
+    chance = sheet.level(axes, lens.chance_loss)
     set_loss_axis(axes, [loss for loss in [*losses, lens.chance_loss] if math.isfinite(loss)], log=False)
     axes.set_xlim(-0.2, len(losses) - 0.8)
     names = ["embedding" if step.layer is None else f"L{step.layer}" for step in lens.steps]
@@ -96,7 +96,3 @@ def _lens(sheet: Sheet, lens: LogitLens) -> None:
     grid(axes, sheet.inks)
     sheet.legend(axes, [line, chance], ["logit lens", f"chance {lens.chance_loss:.2f}"])
     sheet.close([axes])
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None or not abs(value) < LARGEST else value

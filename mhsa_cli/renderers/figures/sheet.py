@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
@@ -26,10 +28,12 @@ from mhsa_cli.renderers.kit.ticks import Axis, linear_ticks, log_tick_text, log_
 from mhsa_cli.text import escape
 
 SMALL, PLAIN = 7.0, 8.0  # points: ticks, legends and names; the names of axes
+LARGEST = 1e100  # of what matplotlib can put on an axis
 EDGE = 0.04  # inches of free paper around everything
 GAP = 0.13  # inches between parts
 LEGEND_GAP = 0.05  # inches between axes and the legend above them
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
+LEVEL_DASHES: tuple[Any, ...] = ((0, (4, 2)), (0, (1, 1.5)), (0, (6, 1.5, 1, 1.5)))
 WAY_COLORS = {"none": "#8b949e", **dict(zip(WAYS, LINE_COLORS, strict=False))}
 # Text stays text: embedded TrueType in PDF, <text> in SVG. The font is the one that matplotlib brings.
 _STYLE: Any = {
@@ -166,6 +170,11 @@ class Sheet:
     def dash(self, number: int) -> Any:
         """Return the dashes of line `number`."""
         return DASHES[number // len(LINE_COLORS) % len(DASHES)]
+
+    def level(self, axes: Axes, value: float, number: int = 0) -> Line2D:
+        """Draw a dim line across axes at a level, as that of chance: `number` chooses its dashes."""
+        dash = LEVEL_DASHES[number % len(LEVEL_DASHES)]
+        return axes.axhline(value, color=self.inks.dim, linewidth=0.8, linestyle=dash)
 
     def plot(self, height: float, *, span: tuple[float, float] = (0.0, 1.0), margins: str = "") -> Axes:
         """Add axes across the sheet, or a span of it, with the margins of others of the same name."""
@@ -324,6 +333,11 @@ class Sheet:
 
     def _put_text(self, found: Text, x: float, y: float) -> None:
         found.set_position((x / self.width, 1 - y / self._tall))
+
+
+def or_nan(value: float | None) -> float:
+    """Return what matplotlib draws: a gap where there is no number, or one too large for an axis."""
+    return math.nan if value is None or not abs(value) < LARGEST else value
 
 
 # -- axes ----------------------------------------------------------------------------------------------------------
