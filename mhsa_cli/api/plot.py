@@ -11,6 +11,7 @@ from mhsa_cli.errors import MhsaError, unwanted
 from mhsa_cli.jobs.guest import as_guest
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.figures.sheet_options import FORMATS, Page, Theme, inches, need_matplotlib, wanted_width
+from mhsa_cli.renderers.files import ending_of
 from mhsa_cli.renderers.pictures.curve import known_levels
 from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.runs.listing import origin_of
@@ -39,7 +40,7 @@ def page_of(parts: Sequence[str], only: str | None, width: str | float | None, t
 def file_of(path: File) -> Path | None:
     """Check the ending of a file. Raises: UsageError."""
     file = None if path is None else Path(path)
-    if file is not None and file.suffix.lower().removeprefix(".") not in FORMATS:
+    if file is not None and ending_of(file) not in FORMATS:
         raise unwanted("path", file, f"a name that ends in {either(f'.{ending}' for ending in FORMATS)}")
     return file
 
@@ -49,7 +50,7 @@ def written(figure: PaperFigure, file: Path | None, title: str) -> PaperFigure:
     if file is not None:
         from mhsa_cli.renderers.figures.sheet import to_bytes
 
-        write_file_atomic(file, to_bytes(figure, file.suffix.lower().removeprefix("."), title))
+        write_file_atomic(file, to_bytes(figure, ending_of(file), title))
     return figure
 
 
@@ -88,6 +89,5 @@ def _over_training(folder: RunDir, page: Page) -> dict[str, Draw | None]:
             found = timeline_of(folder, None)
     except MhsaError:  # a run without snapshots of its heads
         return {"curve": lambda sheet: loss_plot(sheet, series, levels=levels)}
-    context = [(one.step, one.in_context) for one in found.snapshots]
     over = page.only if page.only in ("curve", "lifts", "context") else None
-    return timeline_parts(series, found.histories, levels, found.drop, context, only=over)
+    return timeline_parts(series, found.histories, levels, found.drop, found.in_context, only=over)

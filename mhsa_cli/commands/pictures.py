@@ -12,7 +12,7 @@ from mhsa_cli.commands.options import flag, option
 from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.renderers.figures.sheet_options import FORMATS, Page, Theme, inches, need_matplotlib, wanted_width
-from mhsa_cli.renderers.files import ENDINGS
+from mhsa_cli.renderers.files import ENDINGS, ending_of
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.runs.atomic import write_file_atomic
@@ -40,14 +40,9 @@ class PictureFile:
     path: Path
     page: Page | None
 
-    @property
-    def ending(self) -> str:
-        """The ending of the name, which is the format."""
-        return self.path.suffix.lower().removeprefix(".")
-
 
 def _check_ending(given: Path | None) -> Path | None:
-    if given is not None and given.suffix.lower().removeprefix(".") not in ANY:
+    if given is not None and ending_of(given) not in ANY:
         better = escape(given.with_suffix(".svg")) if given.name else "picture.svg"
         raise unwanted("--output", given, f"a name that ends in {_PICTURES}", f"for example: {better}")
     return given
@@ -94,7 +89,7 @@ def picture_file(
         if given:
             raise UsageError(f"{given[0]} needs --output", "name the file: -o figure.pdf")
         return None
-    ending = output.suffix.lower().removeprefix(".")
+    ending = ending_of(output)
     name = escape(output)
     if look is Look.FIGURE and ending not in FORMATS:
         formats = either(f".{one}" for one in FORMATS)
@@ -129,7 +124,7 @@ def write_picture(
     """
     if picture is None:
         return
-    ending = picture.ending
+    ending = ending_of(picture.path)
     if picture.page is None:
         from mhsa_cli.renderers.files.formats import RENDERERS
 

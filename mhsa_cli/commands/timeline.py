@@ -96,7 +96,7 @@ def timeline(
             drop=found.drop,
             target=target if score is None else short_score(score),
             scale=found.scale,
-            in_context=[(one.step, one.in_context) for one in found.snapshots],
+            in_context=found.in_context,
         )
 
     def figure(page: Page) -> PaperFigure:
@@ -108,7 +108,7 @@ def timeline(
             page,
             levels=levels,
             drop=found.drop,
-            in_context=[(one.step, one.in_context) for one in found.snapshots],
+            in_context=found.in_context,
             axis=_axis(found, target, score),
         )
 

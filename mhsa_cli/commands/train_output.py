@@ -19,7 +19,7 @@ from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.train import TrainingSetup, training
 from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.console import make_console, surface_of
-from mhsa_cli.renderers.pictures.curve import levels
+from mhsa_cli.renderers.pictures.curve import labelled_levels
 from mhsa_cli.renderers.pictures.live import LiveTraining
 from mhsa_cli.renderers.pictures.training_end import rows_of, training_end
 from mhsa_cli.runs.listing import origin_of, run_argument
@@ -42,7 +42,7 @@ def show_training(
                 console,
                 surface,
                 total_steps=active.group.total,
-                levels=levels(setup.task.chance_loss, setup.task.baselines),
+                levels=labelled_levels({"chance": setup.task.chance_loss, **setup.task.baselines}),
                 trained=active.group.trained,
                 history=active.history.series(),
                 maps=active.maps if live is Live.HEADS else None,

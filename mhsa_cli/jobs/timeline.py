@@ -43,6 +43,11 @@ class Timeline:
     notes: Sequence[str]
     scale: tuple[float, float] | None = None
 
+    @property
+    def in_context(self) -> list[tuple[int, float | None]]:
+        """The in-context scores of the model with their steps."""
+        return [(one.step, one.in_context) for one in self.snapshots]
+
 
 def timeline_of(folder: RunDir, target: str | None, score: str | None = None) -> Timeline:
     """Read a run's snapshots and follow each head's lift on `target`, by default the target of its label.

@@ -16,8 +16,7 @@ from mhsa_cli.renderers.figures.curve import loss_plot, shade_drop
 from mhsa_cli.renderers.figures.sheet import Draw, PaperFigure, Sheet, compose, grid, set_steps, set_values
 from mhsa_cli.renderers.figures.sheet_options import Page
 from mhsa_cli.renderers.pictures.curve import Level
-
-Curve = Sequence[tuple[int, float | None]]  # of (step, value)
+from mhsa_cli.renderers.pictures.timeline import Curve, followed, known_scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,7 @@ def timeline_parts(
 ) -> dict[str, Draw | None]:
     """Return what draws each part of a timeline, all over the same logarithmic axis of steps, written once."""
     last = max(chain([1], *(one.steps for one in loss_series), *(one.steps for one in histories)))
-    measured = [(step, score) for step, score in in_context if score is not None and math.isfinite(score)]
-
+    measured = known_scores(in_context)
     ends = only or ("context" if measured else "lifts" if histories else "curve")  # the part with the axis of steps
     over = _Steps(last, drop)
 
@@ -118,7 +116,7 @@ def _named(one: HeadHistory) -> Iterator[str]:
     if one.label:
         yield one.label
     elif one.target:
-        yield f"({one.target}{'' if one.distance is None else f' {one.distance}'})"
+        yield f"({followed(one)})"
 
 
 def _context(sheet: Sheet, measured: Sequence[tuple[int, float]], steps: _Steps) -> None:

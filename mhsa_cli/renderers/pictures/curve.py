@@ -42,15 +42,15 @@ class Level(NamedTuple):
     label: str
 
 
-def levels(chance: float, baselines: Mapping[str, float]) -> list[Level]:
-    """Return the losses at chance level and of baselines with their labels."""
-    return [Level(loss, f"{name} {loss:.2f}") for name, loss in [("chance", chance), *baselines.items()]]
+def labelled_levels(losses: Mapping[str, float]) -> list[Level]:
+    """Return losses, as those of chance and of baselines, with their labels."""
+    return [Level(loss, f"{name} {loss:.2f}") for name, loss in losses.items()]
 
 
 def known_levels(facts: Mapping[str, Any]) -> list[Level]:
     """Return the levels that the facts of a run know."""
     chance = (facts.get("chance") or {}).get("loss")
-    return [] if chance is None else levels(chance, facts.get("baselines") or {})
+    return [] if chance is None else labelled_levels({"chance": chance, **(facts.get("baselines") or {})})
 
 
 class _Label(NamedTuple):

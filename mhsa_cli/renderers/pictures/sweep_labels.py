@@ -17,7 +17,6 @@ from mhsa_cli.renderers.pictures.sweep_figures import NEVER, interval, loss_text
 from mhsa_cli.renderers.pictures.sweep_words import circuit_words, goal_text, short_names
 
 SETS = 3  # sets of labels of a group; the others are counted
-NO_LABELS = set_words(())
 R = TypeVar("R")
 
 
@@ -63,7 +62,7 @@ def shares_table(report: SweepReport, surface: Surface) -> Lines:
 def share_words(share: LabelShare) -> str:
     """Name what models have: a head with a label, a circuit, or no label."""
     if share.label is None:
-        return NO_LABELS
+        return set_words(())
     return circuit_words(share.label) if share.is_circuit else share.label.text
 
 

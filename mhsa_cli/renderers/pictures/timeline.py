@@ -51,7 +51,7 @@ def timeline_picture(
     A cell holds the last snapshot up to its step. `drop` is the largest drop of the loss, to be marked. `target` is
     given when all heads are scored against that one target. `scale` is given where they have values in place of lifts.
     """
-    measured = [(step, score) for step, score in in_context if score is not None and math.isfinite(score)]
+    measured = known_scores(in_context)
     names = [history.name for history in histories]
     left = max((len(name) for name in [*names, IN_CONTEXT * bool(measured)]), default=0) + 1
     beside = replace(surface, width=max(1, (surface.width - left - 1) // 2))  # the plot keeps half of the room
@@ -106,13 +106,13 @@ def _columns(
         text = partial(_number, name, surface.glyphs.dash)
         return Column(name, text, "right", drop=drop, legend=legend, when=not values)
 
-    labelled = target is None and any(history.label not in ("", _aim(history)) for history in histories)
+    labelled = target is None and any(history.label not in ("", followed(history)) for history in histories)
     unlabelled = target is None and any(not history.label for history in histories)
     label: Column[HeadHistory] = Column("label", lambda history: history.label, drop=5, when=labelled)
     columns = [
         Column(
             "target",
-            _aim,
+            followed,
             when=target in (None, "offset"),
             legend="target: the pattern of the head's label" + ", else the closest one" * unlabelled,
         ),
@@ -132,12 +132,18 @@ def _columns(
     kept = visible(columns, histories, surface)
     notes = []
     if labelled and label not in kept:
-        notes = [f"{one.name}: {one.label}" for one in histories if one.label not in ("", _aim(one))]
+        notes = [f"{one.name}: {one.label}" for one in histories if one.label not in ("", followed(one))]
     hidden = [column.title for column in columns if column.when and column not in kept and column is not label]
     return kept, hidden, notes
 
 
-def _aim(history: HeadHistory) -> str:
+def known_scores(points: Curve) -> list[tuple[int, float]]:
+    """Leave out where nothing was measured."""
+    return [(step, score) for step, score in points if score is not None and math.isfinite(score)]
+
+
+def followed(history: HeadHistory) -> str:
+    """Name the target on which a head's lift is followed."""
     distance = "" if history.distance is None else f" {history.distance}"
     return f"{history.target}{distance}" if history.target else "not measured"
 

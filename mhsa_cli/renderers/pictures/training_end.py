@@ -16,7 +16,7 @@ from mhsa_cli.renderers.kit.palette import line_style
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, percents
-from mhsa_cli.renderers.pictures.curve import Level, loss_curve
+from mhsa_cli.renderers.pictures.curve import labelled_levels, loss_curve
 from mhsa_cli.renderers.pictures.explain import headline
 from mhsa_cli.renderers.pictures.fitted_maps import Fit, captioned_maps
 from mhsa_cli.renderers.pictures.heads import head_table
@@ -112,7 +112,7 @@ def _curve(end: TrainingEnd, surface: Surface, height: int) -> Lines:
         return Lines()
     beside = _epochs(end, surface, named=True)
     columns = surface.width - beside.columns - GAP
-    levels = [Level(loss, f"{name} {loss:.2f}") for name, loss in end.levels.items()]
+    levels = labelled_levels(end.levels)
     if not end.epochs or columns < CURVE_FROM:
         return loss_curve(end.series, surface, height=height, levels=levels) + _epochs(end, surface)
     narrow = replace(surface, width=columns)

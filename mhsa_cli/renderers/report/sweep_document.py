@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from mhsa_cli.records.labels import set_words
 from mhsa_cli.records.report import ShownSweep, ShownTrial
 from mhsa_cli.records.sweep import FormedStats, GroupStats, LabelShare, SweepReport, TrialCurve
 from mhsa_cli.renderers.pictures.sweep import curve_of, stated
-from mhsa_cli.renderers.pictures.sweep_words import circuit_words, formed_words, goal_text, group_name, short_names
+from mhsa_cli.renderers.pictures.sweep_labels import share_words
+from mhsa_cli.renderers.pictures.sweep_words import formed_words, goal_text, group_name, short_names
 from mhsa_cli.renderers.report.document import FORMAT, Json, fitted, nats, run_parts
 from mhsa_cli.text import escape, plural
 
@@ -91,9 +91,7 @@ def _onset(one: FormedStats) -> list[Any]:
 
 
 def _share(share: LabelShare) -> list[Any]:
-    label = share.label
-    name = set_words(()) if label is None else circuit_words(label) if share.is_circuit else label.text
-    return [escape(name), share.models, share.of, *(round(end, 3) for end in share.wilson95)]
+    return [escape(share_words(share)), share.models, share.of, *(round(end, 3) for end in share.wilson95)]
 
 
 def _shown(report: SweepReport, shown: Sequence[ShownTrial]) -> list[Json]:
