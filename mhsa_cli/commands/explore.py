@@ -11,11 +11,10 @@ from mhsa_cli.commands.run_summary import levels_of
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.load_run import open_run_or_sweep
 from mhsa_cli.jobs.report import report_run
-from mhsa_cli.jobs.timeline import loss_at
+from mhsa_cli.jobs.timeline import frames_of, loss_at
 from mhsa_cli.renderers.kit.console import is_tty, make_console, surface_of
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.runs import listing
-from mhsa_cli.runs.heads import snapshot_maps
 from mhsa_cli.runs.listing import RunSummary
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
@@ -71,8 +70,7 @@ def explored(folder: RunDir) -> Explored:
     from mhsa_cli.renderers.explorer import Explored
 
     run = report_run(folder, None)
-    task, tokens, parts = ("", (), ()) if run.maps is None else (run.maps.task, run.maps.tokens, run.maps.parts)
-    frames = [snapshot_maps(one, task, tokens, parts) for one in run.snapshots if one.maps]
-    if run.maps is not None:  # as measured at the end
-        frames = [*(one for one in frames if one.step != run.maps.step), run.maps]
-    return Explored(run, levels_of([folder]), [(one, loss_at(one.step, run.series)) for one in frames])
+    frames = frames_of(run.snapshots, run.series, run.maps)
+    if (last := run.maps) is not None:  # as measured at the end
+        frames = [*(one for one in frames if one[0].step != last.step), (last, loss_at(last.step, run.series))]
+    return Explored(run, levels_of([folder]), frames)

@@ -32,7 +32,7 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_heads import chosen_heads
 from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options, refuse_origin
 from mhsa_cli.jobs.run_config import tell_edited
-from mhsa_cli.jobs.timeline import Timeline, loss_at, timeline_of
+from mhsa_cli.jobs.timeline import Timeline, frames_of, timeline_of
 from mhsa_cli.records.claim_words import words
 from mhsa_cli.records.thinning import Thinned
 from mhsa_cli.renderers.figures.sheet_options import TIMELINE_PARTS, Page
@@ -41,7 +41,7 @@ from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.replay import play
 from mhsa_cli.renderers.pictures.timeline import timeline_picture
 from mhsa_cli.runs.codec import plain
-from mhsa_cli.runs.heads import FIGURES, snapshot_maps
+from mhsa_cli.runs.heads import FIGURES
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
@@ -147,13 +147,7 @@ def _replay(paper: Paper, found: Timeline, heads: str | None) -> None:
 
     Raises: typer.Exit on Ctrl-C, with the code of a command that was interrupted; UsageError for an unknown head.
     """
-    task, tokens = ("heads", ()) if found.maps is None else (found.maps.task, found.maps.tokens)
-    parts = () if found.maps is None else found.maps.parts
-    frames = [
-        (snapshot_maps(one, task, tokens, parts), loss_at(one.step, found.series))
-        for one in found.snapshots
-        if one.maps
-    ]
+    frames = frames_of(found.snapshots, found.series, found.maps)
     chosen = None if heads is None or not frames else chosen_heads(frames[0][0], None, heads)
     try:
         with keyboard() as keys:

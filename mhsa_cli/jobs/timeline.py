@@ -18,7 +18,7 @@ from mhsa_cli.records.claims import Claim
 from mhsa_cli.records.heads import HeadMaps, HeadReport
 from mhsa_cli.records.timeline import HeadHistory, LossDrop, SnapshotRecord
 from mhsa_cli.records.training import Series
-from mhsa_cli.runs.heads import maps_from_dict, snapshots_from_lines
+from mhsa_cli.runs.heads import maps_from_dict, snapshot_maps, snapshots_from_lines
 from mhsa_cli.runs.listing import HEADS, SCORES, run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, either
@@ -124,6 +124,15 @@ def loss_at(step: int, series: Sequence[Series]) -> float | None:
     """Return the last loss measured up to a step."""
     points = (point for one in series if one.role == "train" for point in reversed(one.points))
     return next((loss for at, loss in points if at <= step and loss is not None and math.isfinite(loss)), None)
+
+
+def frames_of(
+    snapshots: Sequence[SnapshotRecord], series: Sequence[Series], maps: HeadMaps | None
+) -> list[tuple[HeadMaps, float | None]]:
+    """Return the maps over training, each with the loss; task, tokens and parts are those of the maps at the end."""
+    task, tokens, parts = ("heads", (), ()) if maps is None else (maps.task, maps.tokens, maps.parts)
+    shown = (snapshot_maps(one, task, tokens, parts) for one in snapshots if one.maps)
+    return [(one, loss_at(one.step, series)) for one in shown]
 
 
 def _stored(folder: RunDir) -> tuple[HeadMaps | None, bool]:
