@@ -41,7 +41,7 @@ def take(terminal: Terminal) -> None:
 def test_it_needs_a_terminal_and_its_library(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = mhsa("explore", "tiny")
     assert (said.code, said.out) == (2, "") and "mhsa report" in said.err
-    monkeypatch.setitem(sys.modules, "textual", None)
+    monkeypatch.setitem(sys.modules, "mhsa_cli.renderers.explorer", None)  # an earlier test may have loaded it
     monkeypatch.setattr("mhsa_cli.commands.explore.is_tty", lambda stream: True)
     monkeypatch.setenv("TERM", "xterm-256color")
     said = mhsa("explore", "tiny", terminal=True)
