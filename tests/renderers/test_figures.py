@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -303,6 +304,18 @@ def test_effects_are_bars_with_their_errors_and_labels_stand_below_maps() -> Non
 def test_many_heads_leave_the_bars_of_uniform_attention() -> None:
     figure = heads_figure(replace(maps(length=4, heads=48), report=reported(48)), replace(NARROW, only="effects"))
     assert [bar.get_height() for bar in figure.axes[0].patches] == [head + 1.0 for head in range(48)]
+
+
+def test_every_head_of_a_column_is_named_below_its_bars() -> None:
+    figure = heads_figure(replace(maps(heads=8), report=reported(8)), replace(NARROW, only="effects"))
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == [f"L0.H{head}" for head in range(8)]
+    boxes = [text.get_window_extent() for text in figure.axes[0].get_xticklabels()]
+    assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+
+
+def test_ticks_of_logarithmic_steps_leave_out_no_decade_at_the_width_of_a_column() -> None:
+    figure = timeline_figure([falling(3000)], HISTORIES, NARROW)
+    assert list(figure.axes[0].get_xticks()) == [0, 1, 10, 100, 1000]
 
 
 def test_ablations_lens_and_matrices_hold_their_figures() -> None:

@@ -115,12 +115,13 @@ def _bar(
 
 
 def _names(axes: Axes, names: Sequence[str], sheet: Sheet) -> None:
-    """Write names under bars: as many as there is room for."""
+    """Write names under bars, upright where they have no room side by side; then as many as have room."""
     room = sheet.width - 0.75
     shown = [sheet.fit(name, max(0.6, room / len(names) - 0.06)) for name in names]
-    stride = max(1, math.ceil((max(map(sheet.text_width, shown)) + 0.06) * len(names) / room))
+    upright = (max(map(sheet.text_width, shown)) + 0.06) * len(names) > room
+    stride = max(1, math.ceil(0.13 * len(names) / room))
     set_ticks(axes.xaxis, range(0, len(names), stride), shown[::stride])
-    axes.tick_params(axis="x", length=0)
+    axes.tick_params(axis="x", length=0, labelrotation=90 if upright else 0)
 
 
 def _finish(axes: Axes, ends: Sequence[float], axis: str, sheet: Sheet) -> None:

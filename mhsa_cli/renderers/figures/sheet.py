@@ -351,7 +351,7 @@ def set_steps(axes: Axes, low: float, high: float, width: float, *, log: bool = 
 
         axes.set_xscale("function", functions=(log1p, expm1))
     axes.set_xlim(low, high)
-    ticks = [tick for tick in step_ticks(axis, max(2, int(width / (0.75 if log else 0.6)))) if low <= tick <= high]
+    ticks = [tick for tick in step_ticks(axis, max(2, int(width / (0.62 if log else 0.6)))) if low <= tick <= high]
     ticks = [tick for number, tick in enumerate(ticks) if number == 0 or axis.place(tick) > 0.06]
     set_ticks(axes.xaxis, ticks, [step_text(tick) for tick in ticks])
     if label:
