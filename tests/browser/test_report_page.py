@@ -43,6 +43,17 @@ def test_the_slider_moves_step_loss_lifts_maps_and_cursors_together(opened: Open
     assert [round((x - seen[0]) / width, 3) for x in seen] == [step / 100 for step in STEPS]
 
 
+def test_evaluations_are_points_at_their_steps(opened: Open) -> None:
+    one = opened()
+    found = one.page.locator(".loss .evaluation").evaluate_all("all => all.map(dot => Number(dot.getAttribute('cx')))")
+    steps = [step for step, _ in run()["curve"]["eval"]]
+    assert len(found) == len(steps) > 2
+    wide = found[-1] - found[0]
+    assert [round((x - found[0]) / wide, 3) for x in found] == [
+        round((step - steps[0]) / (steps[-1] - steps[0]), 3) for step in steps
+    ]
+
+
 @pytest.mark.parametrize(("at", "part"), [(0, 0.0), (2, 0.1), (3, 0.1), (4, 0.6), (LAST, 1.0)])
 def test_the_maps_are_those_of_the_last_frame(opened: Open, at: int, part: float) -> None:
     one = opened()

@@ -35,7 +35,10 @@ function lossFigure(run, last, seek) {
         plot.layer.append(draw("line", { class: "level", x1: plot.left, x2: plot.right, y1: y, y2: y }));
         plot.layer.append(draw("text", { class: "level-name", x: plot.right, y: y > plot.top + 14 ? y - 4 : y + 13, "text-anchor": "end", text: name }));
       }
-      for (const name of shown) plot.layer.append(draw("path", { class: `line ${name}`, d: linePath(plot, run.curve[name]) }));
+      plot.layer.append(draw("path", { class: "line train", d: linePath(plot, run.curve.train) }));
+      for (const [step, value] of run.curve.eval) { // points, as in the terminal: a line would show a loss that was not measured
+        if (isNumber(value)) plot.layer.append(draw("circle", { class: "evaluation", cx: plot.x(step), cy: plot.y(value), r: 2.6 }));
+      }
     },
   });
   const scale = make("button", {

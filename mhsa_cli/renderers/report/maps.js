@@ -97,7 +97,7 @@ function attentionMap(run, head, at, describe) {
   node.classList.toggle("upright", upright);
   const fit = () => {
     const cellSize = frame.clientWidth / part.keys.length;
-    const letters = upright ? cellSize * 0.8 : (cellSize - 3) / (0.6 * longest); // a letter is 0.6 of its height wide
+    const letters = upright ? cellSize * 0.8 : (cellSize - 4) / (0.6 * longest); // a letter is 0.6 of its height wide
     node.classList.toggle("bare", letters < 7.5 || maps?.pool > 1);
     node.style.setProperty("--token", `${Math.min(11, cellSize * 0.8, letters)}px`);
   };
