@@ -19,6 +19,7 @@ from mhsa_cli.records.heads import (
 )
 from mhsa_cli.records.labels import TARGETS, Extent, Label, Role
 from mhsa_cli.renderers.pictures.explain import (
+    by_importance,
     by_worth,
     explain_head,
     explain_model,
@@ -159,6 +160,13 @@ def test_heads_with_an_effect_come_first() -> None:
     roles = [Role.NO_EFFECT, Role.HARMFUL, Role.REDUNDANT, Role.SHOWN, None]
     heads = [replace(FULL, head=i, role=role, shapley_nats=float(5 - i)) for i, role in enumerate(roles)]
     assert [head.role for head in by_worth(heads)][:3] == [Role.REDUNDANT, Role.SHOWN, Role.HARMFUL]
+
+
+def test_heads_of_the_headline_come_before_others_that_cost_more() -> None:
+    heads = [replace(FULL, head=i, role=Role.SHOWN, shapley_nats=float(9 - i)) for i in range(4)]
+    claim = Claim("model", "works by", 0.9, evidence={"groups": {"offset": ["L0.H3"], "induction": ["L0.H2"]}})
+    found = by_importance(HeadReport(replace(LED, claims=[claim]), heads))
+    assert [head.head for head in found] == [2, 3, 0, 1]
 
 
 def test_heads_come_in_the_order_of_the_figure_that_their_lines_show() -> None:

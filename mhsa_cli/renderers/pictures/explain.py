@@ -78,6 +78,13 @@ def by_worth(heads: Sequence[HeadScore]) -> list[HeadScore]:
     return sorted(heads, key=key)
 
 
+def by_importance(report: HeadReport) -> list[Head]:
+    """List the heads, those of the headline first, then by worth."""
+    groups = (claim.evidence.get("groups", {}) for claim in report.verdict.claims if claim.predicate in HEADLINES)
+    named = {name for group in groups for names in group.values() for name in names}
+    return [head.address for head in sorted(by_worth(report.heads), key=lambda head: head.name not in named)]
+
+
 def head_lines(heads: Sequence[HeadScore], width: int) -> Lines:
     """Draw a line for each head, ordered by worth: what it attends to, and what that does."""
     lines, room = Lines(), max(len(head.name) for head in heads)

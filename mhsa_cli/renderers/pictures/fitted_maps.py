@@ -17,7 +17,7 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.map_layout import Panel, balanced
 from mhsa_cli.renderers.kit.palette import BOLD, DIM
 from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, cut, wrap_phrases
-from mhsa_cli.renderers.pictures.explain import by_worth
+from mhsa_cli.renderers.pictures.explain import by_importance
 from mhsa_cli.renderers.pictures.heatmap import brief_caption, panels_of, scale_phrases
 from mhsa_cli.text import Head
 
@@ -178,7 +178,7 @@ def captioned_maps(
     `more` is the command that shows all, named where heads are missing. None: not one head fits.
     """
     fitter = Fitter(maps, surface, labelled=True, small=small)
-    heads = fitter.heads if maps.report is None else [score.address for score in by_worth(maps.report.heads)]
+    heads = fitter.heads if maps.report is None else by_importance(maps.report)
     for free in range(1, rows):  # rows for the caption
         found = (fitter.most(heads, surface.width, rows - free, least) for least in (WHOLE, CLEAR, LEAST))
         fit = next(filter(None, found), None)
