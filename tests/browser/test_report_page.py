@@ -54,6 +54,19 @@ def test_evaluations_are_points_at_their_steps(opened: Open) -> None:
     ]
 
 
+def test_a_figure_of_another_step_than_the_one_shown_says_so(opened: Open) -> None:
+    one = opened()
+    one.page.locator(".switch").nth(1).click()
+    for at, step in enumerate(STEPS):
+        one.step(at)
+        evaluated = step - step % 50
+        when = "" if evaluated == step else f" (step {evaluated})"
+        assert one.text(".now-loss") == f"loss {loss_at(evaluated):.4f}{when}"
+        cursor, dot = (one.page.locator(f".loss {place}") for place in (".cursor", ".dots circle:last-child"))
+        assert (dot.get_attribute("cx") == cursor.get_attribute("x1")) is (evaluated == step)
+        assert one.text(".now-off").endswith(" (step 100)") is (step != 100)
+
+
 @pytest.mark.parametrize(("at", "part"), [(0, 0.0), (2, 0.1), (3, 0.1), (4, 0.6), (LAST, 1.0)])
 def test_the_maps_are_those_of_the_last_frame(opened: Open, at: int, part: float) -> None:
     one = opened()

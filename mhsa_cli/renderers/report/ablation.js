@@ -44,6 +44,11 @@ function measuredOn(run) {
   return `Measured on ${run.ablation.rows}, with ${weights}.`;
 }
 
+// The step of the weights that were measured, where another one is shown.
+function measuredLater(run, step) {
+  return isNumber(run.step) && run.step !== Math.min(step, lastStep(run)) ? ` (step ${count(run.step)})` : "";
+}
+
 function ablationWords(run, off) {
   const chosen = [...off.off].sort((a, b) => a - b).map((index) => run.heads[index].name);
   const loss = off.loss();

@@ -38,7 +38,7 @@ function timeChart({ label, height, last, range, logarithmic = () => false, draw
     moveTo(step, marked);
   }
 
-  // Moves the cursor; `values()` gives [value, color] of the dots on it.
+  // Moves the cursor; `values()` gives [value, color] of the dots on it, or [value, color, step] of one before it.
   function moveTo(where, values = () => []) {
     [step, marked] = [where, values];
     cursor.toggleAttribute("hidden", step === null);
@@ -47,7 +47,7 @@ function timeChart({ label, height, last, range, logarithmic = () => false, draw
     cursor.setAttribute("x1", x);
     cursor.setAttribute("x2", x);
     const circles = values().filter(([value]) => isNumber(value) && value <= plot.high);
-    dots.replaceChildren(...circles.map(([value, color]) => draw("circle", { cx: x, cy: plot.y(value), r: compact ? 2.5 : 3.5, fill: color })));
+    dots.replaceChildren(...circles.map(([value, color, at = step]) => draw("circle", { cx: plot.x(Math.min(at, last)), cy: plot.y(value), r: compact ? 2.5 : 3.5, fill: color })));
   }
 
   if (seek) {

@@ -55,10 +55,10 @@ function lossFigure(run, last, seek) {
   return {
     node,
     show(step) {
-      const now = shown.map((name) => [lossAt(run.curve[name], step), CURVE_COLORS[name], name]);
-      for (const [value, , name] of now) values[name].textContent = nats(value);
-      chart.moveTo(step, () => now);
-      chart.describe(`Loss over training at step ${step}: ` + now.map(([value, , name]) => `${name} ${nats(value)} nats`).join(", "));
+      const now = shown.map((name) => [name, pointAt(run.curve[name], step)]);
+      for (const [name, point] of now) values[name].textContent = nats(point?.[1]);
+      chart.moveTo(step, () => now.filter(([, point]) => point).map(([name, [at, value]]) => [value, CURVE_COLORS[name], at]));
+      chart.describe(`Loss over training at step ${step}: ` + now.map(([name]) => `${name} ${name === "eval" ? evaluated(run.curve.eval, step) : values[name].textContent} nats`).join(", "));
     },
   };
 }

@@ -24,6 +24,7 @@ function gain(value) {
 // A figure and its standard error, to the digits that the error leaves.
 function withError(value, error, sign = false) {
   if (!isNumber(error) || !isNumber(value)) return sign ? gain(value) : nats(value);
+  if (Math.abs(value) >= 1e5) return `${sign ? gain(value) : nats(value)} \u00b1 ${nats(error)}`;
   const digits = error > 0 ? Math.min(4, Math.max(2, 1 - Math.floor(Math.log10(error)))) : 4;
   if (error > 0 && error < 0.0001) return `${sign ? gain(value) : nats(value)} \u00b1 ${nats(error)}`;
   return `${sign && value >= 0 ? "+" : ""}${fixed(value, digits)} \u00b1 ${fixed(error, digits)}`;

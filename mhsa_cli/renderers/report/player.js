@@ -31,13 +31,14 @@ function player(steps) {
     slider.value = String(index);
     slider.setAttribute("aria-valuetext", `step ${step} of ${steps[end]}`);
     stepText.textContent = `step ${count(step)} of ${count(steps[end])}`;
-    const losses = views.map((view) => nats(view.lossAt(step)));
+    const losses = views.map((view) => view.lossAt(step));
     lossText.textContent = losses.length ? `loss ${losses.join(" | ")}` : "";
     views.forEach((view) => view.show(step));
+    showOff();
   }
 
   function showOff() {
-    const parts = views.filter((view) => view.off?.off.size).map((view) => `${view.off.off.size} off: ${nats(view.off.loss())}`);
+    const parts = views.filter((view) => view.off?.off.size).map((view) => `${view.off.off.size} off: ${nats(view.off.loss())}${measuredLater(view.run, steps[index])}`);
     offText.textContent = parts.join(" | ");
   }
 

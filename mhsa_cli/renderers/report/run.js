@@ -28,7 +28,10 @@ function runView(run, { last, seek, heading }) {
   drawArrows(run, grid);
   return {
     node, run, off,
-    lossAt: (step) => lossAt(run.curve.eval.length ? run.curve.eval : run.curve.train, step),
+    lossAt(wanted) {
+      const step = Math.min(wanted, end);
+      return run.curve.eval.length ? evaluated(run.curve.eval, step) : nats(lossAt(run.curve.train, step));
+    },
     show(wanted) {
       const step = Math.min(wanted, end); // a shorter run stays at its end
       loss?.show(step);

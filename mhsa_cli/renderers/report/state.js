@@ -29,9 +29,21 @@ function lastStep(run) {
   return ends.flat().reduce((most, step) => Math.max(most, step), 0);
 }
 
-function lossAt(points, step) {
+// The last point [step, value] of a curve up to a step; null before its first one.
+function pointAt(points, step) {
   const at = lastUpTo(points, step, (point) => point[0]);
-  return at < 0 ? null : points[at][1];
+  return at < 0 ? null : points[at];
+}
+
+function lossAt(points, step) {
+  return pointAt(points, step)?.[1] ?? null;
+}
+
+// The last evaluation up to a step; where it is of an earlier one, that step stands beside it.
+function evaluated(points, step) {
+  const found = pointAt(points, step);
+  const when = found !== null && found[0] < step ? ` (step ${count(found[0])})` : "";
+  return nats(found?.[1]) + when;
 }
 
 function decode(text) {
