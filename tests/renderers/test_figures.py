@@ -20,12 +20,14 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records.heads import Ablation, HeadReport, HeadScore, LayerPart, LayerRole, TargetScore, Verdict
+from mhsa_cli.records.heads import Ablation, HeadReport, HeadScore, LayerPart, LayerRole, Matching, TargetScore, Verdict
 from mhsa_cli.records.inspection import DirectLogits, LensStep, LogitLens
 from mhsa_cli.records.labels import Label, Role
 from mhsa_cli.records.sweep import LabelShare
 from mhsa_cli.records.timeline import HeadHistory, Interval, LossDrop
+from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.figures.ablations import ablation_bars
+from mhsa_cli.renderers.figures.compare import compare_figure
 from mhsa_cli.renderers.figures.curve import bands_figure, loss_figure
 from mhsa_cli.renderers.figures.lifts import timeline_figure
 from mhsa_cli.renderers.figures.maps import heads_figure
@@ -39,8 +41,7 @@ from mhsa_cli.text import Head
 from tests.renderers.drawn import evals, falling, maps
 from tests.renderers.swept import CURVES, REPORT
 
-NARROW, WIDE = Page(3.3), Page(7.0, Theme.DARK)
-PAGES = [pytest.param(page, id=f"{page.width}-{page.theme}") for page in (NARROW, WIDE)]
+NARROWEST, NARROW, WIDE = Page(1.5), Page(3.3), Page(7.0, Theme.DARK)
 LEVELS = [Level(4.16, "chance 4.16"), Level(3.1, "unigram 3.10")]
 HOSTILE = r"$\frac{1}{0}$ <b>&amp; %_^{x} \textbf" + "\x1b[31m \udcff"
 
@@ -98,6 +99,9 @@ def timeline(page: Page) -> Figure:
     return timeline_figure([train, evals(train)], HISTORIES, page, levels=LEVELS, drop=DROP, in_context=context)
 
 
+PAIRED = Matching([(Head(0, 1), Head(0, 0), 0.25), (Head(0, 0), Head(0, 1), 0.5)], (), (), 0.375, "rows", null_cost=0.2)
+
+
 FIGURES: dict[str, Callable[[Page], Figure]] = {
     "curve": lambda page: loss_figure([falling(), evals(falling())], page, levels=LEVELS),
     "timeline": timeline,
@@ -108,6 +112,7 @@ FIGURES: dict[str, Callable[[Page], Figure]] = {
     "many": lambda page: bands_figure(dict(enumerate([*CURVES, *CURVES])), page),
     "sweep": lambda page: sweep_figure(REPORT, dict(enumerate(CURVES)), page),
     "pairs": lambda page: pairs_figure(REPORT, page),
+    "compare": lambda page: compare_figure([falling()], PAIRED, page),
     "scores": lambda page: compose(page, {"lifts": lift_matrix(reported(5).heads)}),
 }
 
@@ -115,8 +120,10 @@ FIGURES: dict[str, Callable[[Page], Figure]] = {
 # -- every figure ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES)
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [*((name, page) for name in FIGURES for page in (NARROW, WIDE)), ("compare", NARROWEST), ("curve", NARROWEST)],
+)
 def test_paper_is_as_wide_as_asked_and_holds_all_that_is_written(name: str, page: Page) -> None:
     figure = FIGURES[name](page)
     pdf = to_bytes(figure, "pdf", name)
@@ -201,6 +208,15 @@ def test_a_curve_has_the_points_of_its_series_and_gaps_where_there_is_no_number(
     [marks] = [line for line in axes.lines if line.get_marker() == "x"]
     assert list(marks.get_xdata()) == [9]  # type: ignore[arg-type]
     assert {"train", "eval", "chance 4.16", "unigram 3.10", "not finite", "loss (nats)", "step"} <= {*texts(figure)}
+
+
+def test_a_value_without_neighbours_is_a_dot_and_a_step_is_whole() -> None:
+    single = loss_figure([Series("train", [1], [3.0]), Series("b", [], [])], NARROW)
+    (axes,) = single.figure.axes
+    assert [(line.get_marker(), line.get_markevery()) for line in axes.lines] == [("o", [0])]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "1"]
+    gaps = Series("train", [0, 1, 2, 3, 4, 5], [1.0, 2.0, None, 4.0, None, 6.0])
+    assert loss_figure([gaps], NARROW).figure.axes[0].lines[0].get_markevery() == [3, 5]
 
 
 def test_several_runs_have_a_colour_each_on_a_log_scale() -> None:

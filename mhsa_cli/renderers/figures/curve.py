@@ -13,7 +13,17 @@ from matplotlib.patches import Patch
 
 from mhsa_cli.records.timeline import LossDrop
 from mhsa_cli.records.training import Series
-from mhsa_cli.renderers.figures.sheet import LARGEST, SMALL, PaperFigure, Sheet, compose, grid, set_steps, set_values
+from mhsa_cli.renderers.figures.sheet import (
+    LARGEST,
+    SMALL,
+    PaperFigure,
+    Sheet,
+    compose,
+    grid,
+    line,
+    set_steps,
+    set_values,
+)
 from mhsa_cli.renderers.figures.sheet_options import Page
 from mhsa_cli.renderers.pictures.curve import Level
 from mhsa_cli.renderers.pictures.small_multiples import Curve
@@ -61,6 +71,8 @@ def loss_plot(
     broken: list[int] = []
     drawn: Handles = []
     for one in series:
+        if not one.steps:
+            continue
         number = owners.index(one.run)
         broken += [step for step, value in one.points if not _shows(value, False)]
         handle = _line(axes, one, number, sheet)
@@ -111,7 +123,7 @@ def _line(axes: Axes, one: Series, number: int, sheet: Sheet) -> Line2D:
     if one.role == "eval":
         edge = sheet.inks.paper
         return axes.plot(one.steps, values, color=color, zorder=3, clip_on=False, markeredgecolor=edge, **_MARKS)[0]
-    return axes.plot(one.steps, values, color=color, linewidth=1.0, linestyle=sheet.dash(number))[0]
+    return line(axes, one.steps, values, color=color, linestyle=sheet.dash(number))
 
 
 def _shows(value: float | None, log: bool) -> TypeGuard[float]:

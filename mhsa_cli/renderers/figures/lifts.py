@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from mhsa_cli.records.timeline import HeadHistory, LossDrop
 from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.figures.curve import loss_plot, shade_drop
-from mhsa_cli.renderers.figures.sheet import Draw, PaperFigure, Sheet, compose, grid, set_steps, set_values
+from mhsa_cli.renderers.figures.sheet import Draw, PaperFigure, Sheet, compose, grid, line, set_steps, set_values
 from mhsa_cli.renderers.figures.sheet_options import Page
 from mhsa_cli.renderers.pictures.curve import Level
 from mhsa_cli.renderers.pictures.timeline import Curve, followed, known_scores
@@ -89,7 +89,7 @@ def _lifts(sheet: Sheet, histories: Sequence[HeadHistory], steps: _Steps, axis: 
     for number, one in enumerate(histories):
         color = sheet.color(number)
         lifts = [math.nan if lift is None or not math.isfinite(lift) else lift for lift in one.lifts]
-        handles += axes.plot(one.steps, lifts, color=color, linewidth=1.0, linestyle=sheet.dash(number))
+        handles.append(line(axes, one.steps, lifts, color=color, linestyle=sheet.dash(number)))
         if one.onset is not None and one.final is not None:
             half, ends = one.final / 2, [one.onset.low, one.onset.high]
             axes.plot(ends, [half, half], color=color, linewidth=2.2, solid_capstyle="butt", zorder=3)
@@ -123,7 +123,7 @@ def _context(sheet: Sheet, measured: Sequence[tuple[int, float]], steps: _Steps)
     """Add the in-context score: the loss at late minus early positions of a row."""
     axes = sheet.plot(max(0.7, min(1.1, 0.2 * sheet.width)))
     scores = [score for _, score in measured]
-    axes.plot([step for step, _ in measured], scores, color=sheet.inks.ink, linewidth=1.0)
+    line(axes, [step for step, _ in measured], scores, color=sheet.inks.ink)
     low, high = min([0.0, *scores]), max([0.0, *scores])
     room = 0.06 * ((high - low) or 1.0)
     set_values(axes, low - room, high + room, count=3)

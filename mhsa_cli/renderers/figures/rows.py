@@ -78,7 +78,7 @@ def _rows(
         set_ticks(axes.xaxis, places, [step_text(place) for place in places])
     for place in [0.0] * difference + ([] if level is None else [level]):
         axes.axvline(place, color=sheet.inks.dim, linewidth=0.8, linestyle="-" if difference else LEVEL_DASHES[0])
-    axes.set_xlabel(axis)
+    axes.set_xlabel(sheet.fit(axis, sheet.width * (1 - NAMES), 3))
     grid(axes, sheet.inks, "x")
     sheet.close([axes])
 

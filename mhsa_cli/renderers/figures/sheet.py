@@ -343,6 +343,14 @@ def or_nan(value: float | None) -> float:
 # -- axes ----------------------------------------------------------------------------------------------------------
 
 
+def line(axes: Axes, steps: Sequence[int], values: Sequence[float], *, color: str, linestyle: Any = "-") -> Line2D:
+    """Add a line with gaps where a value is NaN; a value between two gaps, or the only one, is a dot."""
+    known = [False, *(math.isfinite(value) for value in values), False]
+    alone = [place for place in range(len(values)) if known[place : place + 3] == [False, True, False]]
+    dots: dict[str, Any] = {"marker": "o", "markersize": 2.6, "markevery": alone, "clip_on": False} if alone else {}
+    return axes.plot(steps, values, color=color, linewidth=1.0, linestyle=linestyle, **dots)[0]
+
+
 def set_steps(axes: Axes, low: float, high: float, width: float, *, log: bool = False, label: bool = True) -> None:
     """Make the horizontal axis one of steps from `low` to `high`; `log`: by the logarithm of 1 + step."""
     axis = Axis(low, high, log1p=log)
@@ -352,7 +360,7 @@ def set_steps(axes: Axes, low: float, high: float, width: float, *, log: bool = 
         axes.set_xscale("function", functions=(log1p, expm1))
     axes.set_xlim(low, high)
     ticks = [tick for tick in step_ticks(axis, max(2, int(width / (0.62 if log else 0.6)))) if low <= tick <= high]
-    ticks = [tick for number, tick in enumerate(ticks) if number == 0 or axis.place(tick) > 0.06]
+    ticks = [tick for tick in ticks if tick == ticks[0] or (axis.place(tick) > 0.06 and tick == int(tick))]
     set_ticks(axes.xaxis, ticks, [step_text(tick) for tick in ticks])
     if label:
         axes.set_xlabel("step")
