@@ -55,7 +55,7 @@ def explore(
 
 def _check_terminal() -> None:
     """Raise UsageError without a terminal that can be drawn on and read from."""
-    if not (is_tty(sys.stdin) and is_tty(sys.stdout)) or not surface_of(make_console()).animate:
+    if not all(map(is_tty, (sys.stdin, sys.stdout, sys.stderr))) or not surface_of(make_console()).animate:
         raise UsageError("mhsa explore needs a terminal", "as a page to look at: mhsa report RUN")
 
 

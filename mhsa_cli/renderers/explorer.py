@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from rich.style import Style
+from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -109,7 +111,7 @@ class RunTable(Explorable):
         table: DataTable[Any] = self.query_one(DataTable)
         table.add_columns(*self._columns)
         for number, run in enumerate(self._runs):
-            table.add_row(*map(escape, run.cells), key=str(number))
+            table.add_row(*(Text(escape(cell)) for cell in run.cells), key=str(number))  # text, not markup
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open the run of a row."""
@@ -235,7 +237,7 @@ class OneRun(Explorable):
         lines = draw_fitted(page, maps, surface, rows - 1)
         for line in lines:
             for name in {self.head, *self.uniform}:
-                line.highlight_words([str(name)], MARKED if name == self.head else OFF)
+                line.highlight_regex(rf"{re.escape(str(name))}(?!\d)", MARKED if name == self.head else OFF)
         hidden = len(self._heads) - len(page.heads)
         return lines + scale_line(page, surface, surface.width, [f"{plural(hidden, 'head')} more"] if hidden else [])
 

@@ -45,7 +45,11 @@ def explore(keys: Callable[[Pilot[None]], Awaitable[None]], *, opened: Explored 
 
     async def drive() -> None:
         app = Explorer(
-            ("run", "loss"), [Listed("one", ["one", "0.1"]), Listed("two", ["t\x1bwo", ""])], open_run, COLOR, opened
+            ("run", "loss"),
+            [Listed("one", ["one", "0.1"]), Listed("two", ["t\x1bwo", "[red]0.2"])],
+            open_run,
+            COLOR,
+            opened,
         )
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
@@ -118,8 +122,20 @@ def test_screens_open_and_close_and_a_run_that_cannot_be_read_leaves_the_table()
             screens.append(type(pilot.app.screen))
         assert screens == [RunTable, RunTable, RunTable, OneRun, Evidence, OneRun, RunTable]
         assert pilot.app.screen.query_one(DataTable).row_count == 2
+        assert "[red]0.2" in screen_text(pilot)
 
     explore(keys, opened=None, size=(80, 24))
+
+
+def test_only_the_chosen_head_is_marked_where_a_longer_name_begins_alike() -> None:
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("down")
+        await pilot.pause()
+        rows = pilot.app.screen._compositor.render_strips()
+        marked = [segment.text for strip in rows for segment in strip if segment.style and segment.style.reverse]
+        assert [text.strip() for text in marked if "L0.H" in text] == ["L0.H1"]
+
+    explore(keys, opened=explored(11, 13, coalitions=()), size=(120, 40))
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (40, 16), (24, 10)])
