@@ -220,7 +220,10 @@ def overflow(one: Opened) -> float:
 @pytest.mark.parametrize("width", [360, 800, 1400])
 def test_the_page_fits_its_window(opened: Open, width: int) -> None:
     long = {"name": "a-very-long-name-of-a-run-" * 6, "tokens": ["a long token"] * T}
-    for document in (runs(), runs(run(), run(**long))):
+    heads = [head(0, 1) | {"name": f"L0.H{number}", "head": number} for number in range(16)]
+    weights = [[maps(1.0)[0][1]] * len(heads)]
+    many = run(heads=heads, shape=[1, len(heads)], weights=weights, frames=[], maps_shape=[], ablation=None, arrows=[])
+    for document in (runs(), runs(run(), run(**long)), runs(many)):
         one = opened(document, width=width)
         for button in one.page.locator(".opener").all():
             button.click()
