@@ -37,7 +37,7 @@ ENDINGS = (".html", ".htm")
 def check_page(given: Path | None) -> Path | None:
     """Check before any work that the wanted file is named as a page. Raises: UsageError."""
     if given is not None and given.suffix.lower() not in ENDINGS:
-        better = escape(given.with_suffix(".html")) if given.name else "report.html"
+        better = escape(given.with_suffix(".html")) if given.name.strip("-.") else "report.html"
         raise unwanted("--output", given, "a name that ends in .html", f"for example: {better}")
     return given
 

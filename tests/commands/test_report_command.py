@@ -276,3 +276,9 @@ def test_a_sweep_without_a_finished_trial_is_refused(here: Path) -> None:
     assert mhsa("sweep", *SMALL, *grid, "--name", "s").code == 3
     said = mhsa("report", "s")
     assert said.code == 4 and "mhsa sweep show s" in said.err and not list(Path().glob("*.html"))
+
+
+def test_the_example_for_a_name_is_one_that_works(tiny: Path) -> None:
+    for given, example in (("-", "report.html"), (".", "report.html"), ("a.pdf", "a.html")):
+        said = mhsa("report", str(tiny), "-o", given)
+        assert (said.code, said.out) == (2, "") and said.err.split()[-1] == example
