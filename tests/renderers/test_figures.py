@@ -23,7 +23,6 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.records.heads import Ablation, HeadReport, HeadScore, LayerPart, LayerRole, Matching, TargetScore, Verdict
 from mhsa_cli.records.inspection import DirectLogits, LensStep, LogitLens
 from mhsa_cli.records.labels import Label, Role
-from mhsa_cli.records.sweep import LabelShare
 from mhsa_cli.records.timeline import HeadHistory, Interval, LossDrop
 from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.figures.ablations import ablation_bars
@@ -34,7 +33,7 @@ from mhsa_cli.renderers.figures.maps import heads_figure
 from mhsa_cli.renderers.figures.scores import direct_matrix, lens_plot, lift_matrix
 from mhsa_cli.renderers.figures.sheet import INKS, VIRIDIS, compose, to_bytes
 from mhsa_cli.renderers.figures.sheet_options import Page, Theme, inches
-from mhsa_cli.renderers.figures.sweep import pairs_figure, shares_figure, sweep_figure
+from mhsa_cli.renderers.figures.sweep import pairs_figure, sweep_figure
 from mhsa_cli.renderers.kit.palette import LINE_COLORS, viridis
 from mhsa_cli.renderers.pictures.curve import Level
 from mhsa_cli.text import Head
@@ -346,41 +345,6 @@ def test_ablations_lens_and_matrices_hold_their_figures() -> None:
     assert lines(curve)[0] == [(0, 3.9), (1, 2.5), (2, 0.1)]
     assert numpy.ma.filled(logits.images[0].get_array(), -9).tolist() == [[-9, 1.5, -0.5], [-9, 0, 2]]
     assert lifts.images[0].get_array().tolist() == [[0.0, -0.2], [0.1, -0.2]]  # type: ignore[union-attr]
-
-
-def test_rows_of_a_sweep_hold_the_intervals_that_the_text_states() -> None:
-    figure = sweep_figure(REPORT, {}, WIDE)
-    success, steps, loss, onsets = figure.axes
-
-    def diamonds(axes: Axes) -> list[float]:
-        return [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "D"]  # type: ignore[index]
-
-    def intervals(axes: Axes) -> list[tuple[float, float]]:
-        return [tuple(line.get_xdata()) for line in axes.lines if line.get_marker() == "None"]  # type: ignore[arg-type, misc]
-
-    assert diamonds(success) == [group.k / group.n for group in REPORT.groups]
-    assert intervals(success) == [group.wilson95 for group in REPORT.groups]
-    assert diamonds(steps) == [288, 131, 91] and diamonds(loss) == [1.31, 0.025, 0.004, 0.0024]
-    edge = steps.get_xlim()[1]
-    assert intervals(steps) == [(352, edge), (202, edge), (118, 141), (84, 97)]  # nothing bounds the first two
-    assert intervals(loss)[1] == (0.0114, 0.61) and loss.get_xscale() == "log"
-    points = [line.get_xdata() for line in loss.lines if line.get_marker() == "o"]
-    assert [len(row) for row in points] == [16, 16, 16, 16]  # type: ignore[arg-type]
-    assert diamonds(onsets) == [95.5, 104, 415, 60, 104]
-    assert {"n_heads=4: previous token + induction (circuit)", "n_heads=8"} <= {*texts(figure)}
-    found = pairs_figure(REPORT, replace(WIDE, only="loss"))
-    assert intervals(found.axes[0])[:3] == [(-1.6, -0.71), (-0.4, 0.2), (-0.9, -0.1)]
-
-
-def test_shares_of_labels_have_their_wilson_intervals() -> None:
-    label, ends = Label("offset", Role.SHOWN, 6), (0.3, 0.9)
-    shares = [LabelShare(label, 4, 6, ends), LabelShare(None, 2, 6, (0.1, 0.7))]
-    report = replace(REPORT, groups=[replace(REPORT.groups[1], shares=shares)])
-    [axes] = shares_figure(report, NARROW).axes
-    assert [tuple(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 2] == [ends, (0.1, 0.7)]  # type: ignore[arg-type]
-    assert [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "D"] == [4 / 6, 2 / 6]  # type: ignore[index]
-    with pytest.raises(UsageError):
-        shares_figure(REPORT, NARROW)
 
 
 def test_widths_are_read_with_their_units_and_limited() -> None:
