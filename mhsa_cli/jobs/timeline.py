@@ -121,9 +121,10 @@ def points_of(series: Sequence[Series]) -> Iterator[tuple[int, float]]:
 
 
 def loss_at(step: int, series: Sequence[Series]) -> float | None:
-    """Return the last loss measured up to a step."""
+    """Return the last training loss recorded up to a step; None if there is none, or it is not finite."""
     points = (point for one in series if one.role == "train" for point in reversed(one.points))
-    return next((loss for at, loss in points if at <= step and loss is not None and math.isfinite(loss)), None)
+    loss = next((loss for at, loss in points if at <= step), None)
+    return loss if loss is not None and math.isfinite(loss) else None
 
 
 def frames_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -138,7 +139,7 @@ class OneRun(Explorable):
         super().__init__()
         self._explored, self._frame, self._place = explored, len(explored.frames) - 1, 0
         self._heads = [head.address for head in explored.frames[-1][0].heads] if explored.frames else []
-        self.uniform: set[Head] = set()  # heads
+        self.uniform: set[Head] = set()
 
     @property
     def report(self) -> HeadReport | None:
@@ -222,7 +223,8 @@ class OneRun(Explorable):
         end = explored.run.series[0].steps[-1]
         at = end if self.step is None else self.step
         parts = [_until(one, at) for one in explored.run.series]
-        values = [value for one in explored.run.series for _, value in one.points if value is not None]
+        losses = (value for one in explored.run.series for _, value in one.points)
+        values = [value for value in losses if value is not None and math.isfinite(value)]
         rows = CURVE_ROWS * (1 if surface.height < TALL else 2)
         return loss_curve(parts, surface, height=rows, levels=explored.levels, x_max=end, y_max=max(values, default=1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from textual.widgets import DataTable, Footer, Static
 from mhsa_cli.errors import RunError
 from mhsa_cli.records.heads import HeadReport, HeadScore, Verdict
 from mhsa_cli.records.report import RunFacts, RunReport
+from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.explorer import Evidence, Explored, Explorer, Listed, OneRun, RunTable
 from mhsa_cli.renderers.pictures.curve import Level
 from mhsa_cli.text import Head
@@ -160,6 +162,16 @@ def test_a_run_on_60_columns_and_20_rows() -> None:
         golden("explorer", screen_text(pilot))
 
     explore(keys, opened=explored(), size=(60, 20))
+
+
+def test_a_run_that_diverged_opens() -> None:
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("left", "left")
+        assert run_of(pilot).step == 100
+
+    diverged = Series("train", [1, 2, 3], [4.0, math.inf, math.nan])
+    found = explored()
+    explore(keys, opened=replace(found, run=replace(found.run, series=[diverged])), size=(60, 20))
 
 
 def test_a_run_without_maps_and_one_without_a_training_open() -> None:
