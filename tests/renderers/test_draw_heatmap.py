@@ -148,7 +148,7 @@ def test_pooling_takes_the_largest_and_says_so() -> None:
     cells = masked_cells([[1.0, 0.0, 0.0], [0.3, 0.7, 0.0], [0.1, 0.2, 0.6]])
     assert pool(cells, 2) == [[1.0, None], [0.2, 0.6]]
     assert repr(pool([[0.5, NAN], [None, 0.1]], 2)) == "[[nan]]"
-    assert pool(cells, 1) is cells
+    assert pool(cells, 1) == cells
     picture = head_maps(maps(256, 1), COLOR)
     assert "256→64 columns: each cell is the largest weight of 4×4" in words(picture.plain)
     assert max(cell_len(line.plain.rstrip()) for line in picture[4:30]) <= 64
