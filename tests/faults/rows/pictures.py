@@ -157,7 +157,7 @@ RENDERERS: dict[str, Callable[[Made, Any], Lines]] = {
     ),  # fmt: skip
     "multiples": lambda m, s: small_multiples.small_multiples(drawn.curves(m, 0 if m.shape == "nothing" else 5), s),
     "maps": lambda m, s: heatmap.head_maps(drawn.report_maps(m), s),
-    "frame": lambda m, s: replay.frame_picture(drawn.report_maps(m), m.maybe(m.number()), s, height=9),
+    "frame": lambda m, s: replay.frame_picture((drawn.report_maps(m), m.maybe(m.number())), s, 9)[0],
     "head table": head_table,
     "scores": looked(heads.score_table, lambda head: [score.lift for score in head.scores.values()]),
     "gaps": looked(heads.gap_table, lambda head: [*head.trained_gaps.values(), *head.unseen_gaps.values()]),
