@@ -22,6 +22,7 @@ from mhsa_cli.renderers.pictures import (
     compare,
     curve,
     explain,
+    fitted_maps,
     heads,
     heatmap,
     replay,
@@ -143,6 +144,13 @@ def lines(texts: Sequence[str], width: int) -> Lines:
     return Lines([row for text in texts for row in wrap_phrases([[(escape(text), PLAIN)]], width)])
 
 
+def small_maps(m: Made, surface: Any) -> Lines:
+    """Draw maps in few rows; in full where not one head fits there."""
+    maps = drawn.report_maps(m)
+    found = fitted_maps.captioned_maps(maps, surface, 20, "mhsa inspect-heads")
+    return heatmap.head_maps(maps, surface) if found is None else found[1]
+
+
 RENDERERS: dict[str, Callable[[Made, Any], Lines]] = {
     "curve": lambda m, s: curve.loss_curve(drawn.looks(m, "one"), s, levels=drawn.guess(m)),
     "log curve": lambda m, s: curve.loss_curve(drawn.looks(m, "many"), s, log=True, height=m.length),
@@ -158,6 +166,7 @@ RENDERERS: dict[str, Callable[[Made, Any], Lines]] = {
     "multiples": lambda m, s: small_multiples.small_multiples(drawn.curves(m, 0 if m.shape == "nothing" else 5), s),
     "maps": lambda m, s: heatmap.head_maps(drawn.report_maps(m), s),
     "frame": lambda m, s: replay.frame_picture((drawn.report_maps(m), m.maybe(m.number())), s, 9)[0],
+    "small maps": small_maps,
     "head table": head_table,
     "scores": looked(heads.score_table, lambda head: [score.lift for score in head.scores.values()]),
     "gaps": looked(heads.gap_table, lambda head: [*head.trained_gaps.values(), *head.unseen_gaps.values()]),
