@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mhsa_cli.commands.completion import COMPLETERS
-from mhsa_cli.jobs.steps import check_step
 from mhsa_cli.runs.names import runs_root
 
 Detail = Literal["quiet", "usual", "verbose"]  # of what a training prints
@@ -43,8 +42,14 @@ ConfigOption = Annotated[
 ]
 
 
+def _check_step(given: str | None) -> str | None:
+    from mhsa_cli.jobs.steps import check_step  # loads records of heads and trainings: only where it is asked for
+
+    return None if given is None else check_step(given)
+
+
 def _check_steps(given: list[str] | None) -> list[str] | None:
-    return None if given is None else [check_step(step) for step in given]
+    return None if given is None else [step for step in map(_check_step, given) if step is not None]
 
 
 Overrides = Annotated[
@@ -66,7 +71,7 @@ StepOption = Annotated[
         "--step",
         "STEP",
         "at a checkpoint: a step, best (evaluation loss), first or last; 0: untrained [default: last]",
-        callback=lambda given: None if given is None else check_step(given),
+        callback=_check_step,
     ),
 ]
 StepsOption = Annotated[

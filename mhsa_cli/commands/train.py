@@ -24,7 +24,6 @@ from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.config.own_score import check_names
 from mhsa_cli.errors import UsageError
 from mhsa_cli.runs.names import runs_root
-from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import quoted
 
 
@@ -66,6 +65,8 @@ def train(
         return
     if config is not None or name is not None:
         raise UsageError("--resume excludes --config and --name", "a resumed run keeps its config and its name")
+    from mhsa_cli.runs.run_dir import RunDir  # after the first words, which its imports would delay
+
     folder = RunDir.open(root, resume)
     from mhsa_cli.commands.train_output import show_training, tell_done  # imports torch
     from mhsa_cli.jobs.resume import read_resume_point, resumed_run
