@@ -42,14 +42,14 @@ ConfigOption = Annotated[
 ]
 
 
-def _check_step(given: str | None) -> str | None:
+def _checked_step(given: str) -> str:
     from mhsa_cli.jobs.steps import check_step  # loads records of heads and trainings: only where it is asked for
 
-    return None if given is None else check_step(given)
+    return check_step(given)
 
 
 def _check_steps(given: list[str] | None) -> list[str] | None:
-    return None if given is None else [step for step in map(_check_step, given) if step is not None]
+    return None if given is None else [_checked_step(step) for step in given]
 
 
 Overrides = Annotated[
@@ -71,7 +71,7 @@ StepOption = Annotated[
         "--step",
         "STEP",
         "at a checkpoint: a step, best (evaluation loss), first or last; 0: untrained [default: last]",
-        callback=_check_step,
+        callback=lambda given: None if given is None else _checked_step(given),
     ),
 ]
 StepsOption = Annotated[
