@@ -84,33 +84,23 @@ def timeline(
     if target is not None and score is not None:
         raise UsageError("--target and --score exclude each other", "keep one of them")
     found = timeline_of(folder, target, score)
-    levels = levels_of([folder])
     drawn = [Thinned(one.points).series(one.name, one.role) for one in found.series]
 
+    about: dict[str, Any] = {
+        "levels": levels_of([folder]),
+        "drop": found.drop,
+        "target": target if score is None else short_score(score),
+        "scale": found.scale,
+        "in_context": found.in_context,
+    }
+
     def picture(surface: Surface) -> Lines:
-        return timeline_picture(
-            drawn,
-            found.histories,
-            surface,
-            levels=levels,
-            drop=found.drop,
-            target=target if score is None else short_score(score),
-            scale=found.scale,
-            in_context=found.in_context,
-        )
+        return timeline_picture(drawn, found.histories, surface, **about)
 
     def figure(page: Page) -> PaperFigure:
         from mhsa_cli.renderers.figures.lifts import timeline_figure  # matplotlib comes with it
 
-        return timeline_figure(
-            drawn,
-            found.histories,
-            page,
-            levels=levels,
-            drop=found.drop,
-            in_context=found.in_context,
-            axis=_axis(found, target, score),
-        )
+        return timeline_figure(drawn, found.histories, page, **about)
 
     write_picture(file, picture, figure, f"heads of {folder.name} over training")
     if as_json:
@@ -124,12 +114,6 @@ def timeline(
             paper.say(note)
     moves = paper.surface.animate and not replay
     paper.next(f"mhsa timeline {run_argument(folder.path)} --replay" if moves else next_look(folder.path))
-
-
-def _axis(found: Timeline, target: str | None, score: str | None) -> str:
-    """Name what is drawn of the heads."""
-    name = target if score is None else short_score(score)
-    return "lift" if name is None else name if found.scale is not None else f"lift on {name}"
 
 
 def _check_replay(paper: Paper, as_json: bool, name: str) -> None:

@@ -257,6 +257,16 @@ def test_lifts_and_onsets_stand_over_the_same_steps_as_the_loss() -> None:
     assert lines(loss)[0] == falling().points and lines(context) == [[(0, 0.0), (90, -0.4), (360, -0.9)]]
 
 
+def test_values_have_an_axis_of_their_own_whatever_their_name() -> None:
+    values = [replace(one, lifts=[5.0 + lift if lift is not None else None for lift in one.lifts]) for one in HISTORIES]
+    tops = []
+    for scale, name in ((None, "lift on lift_sum"), ((5.0, 6.0), "lift_sum")):
+        figure = timeline_figure([falling()], values, Page(only="lifts"), target="lift_sum", scale=scale)
+        assert figure.axes[0].get_ylabel() == name
+        tops.append(figure.axes[0].get_ylim()[0])
+    assert tops[0] == 0 and tops[1] > 3
+
+
 @pytest.mark.parametrize(("length", "heads", "layers"), [(12, 3, 1), (5, 13, 2), (64, 2, 1), (7, 1, 1)])
 def test_maps_are_the_weights_without_the_future(length: int, heads: int, layers: int) -> None:
     record = maps(length=length, heads=heads, layers=layers)

@@ -21,6 +21,7 @@ from mhsa_cli.renderers.figures.sheet import (
     compose,
     grid,
     line,
+    or_nan,
     set_steps,
     set_values,
 )
@@ -118,7 +119,7 @@ def set_loss_axis(axes: Axes, values: Sequence[float], log: bool) -> None:
 
 
 def _line(axes: Axes, one: Series, number: int, sheet: Sheet) -> Line2D:
-    values = [value if _shows(value, False) else math.nan for value in one.values]
+    values = [*map(or_nan, one.values)]
     color = sheet.color(number)
     if one.role == "eval":
         edge = sheet.inks.paper

@@ -13,10 +13,20 @@ from matplotlib.axes import Axes
 from mhsa_cli.records.timeline import HeadHistory, LossDrop
 from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.figures.curve import loss_plot, shade_drop
-from mhsa_cli.renderers.figures.sheet import Draw, PaperFigure, Sheet, compose, grid, line, set_steps, set_values
+from mhsa_cli.renderers.figures.sheet import (
+    Draw,
+    PaperFigure,
+    Sheet,
+    compose,
+    grid,
+    line,
+    or_nan,
+    set_steps,
+    set_values,
+)
 from mhsa_cli.renderers.figures.sheet_options import Page
 from mhsa_cli.renderers.pictures.curve import Level
-from mhsa_cli.renderers.pictures.timeline import Curve, followed, known_scores
+from mhsa_cli.renderers.pictures.timeline import Curve, Scale, followed, known_scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +51,15 @@ def timeline_figure(
     *,
     levels: Sequence[Level] = (),
     drop: LossDrop | None = None,
+    target: str | None = None,
     in_context: Curve = (),
-    axis: str = "lift",
+    scale: Scale = None,
 ) -> PaperFigure:
     """Draw the loss, the lifts of all heads, a plot for each layer, and the in-context score of the model.
 
-    `drop` is the largest drop of the loss. `axis` names what is followed: lifts, or values of another scale.
+    `drop`, `target` and `scale` are as in `timeline_picture`.
     """
-    return compose(page, timeline_parts(loss_series, histories, levels, drop, in_context, axis, page.only))
+    return compose(page, timeline_parts(loss_series, histories, levels, drop, in_context, target, scale, page.only))
 
 
 def timeline_parts(
@@ -57,7 +68,8 @@ def timeline_parts(
     levels: Sequence[Level],
     drop: LossDrop | None,
     in_context: Curve,
-    axis: str = "lift",
+    target: str | None = None,
+    scale: Scale = None,
     only: str | None = None,
 ) -> dict[str, Draw | None]:
     """Return what draws each part of a timeline, all over the same logarithmic axis of steps, written once."""
@@ -65,11 +77,12 @@ def timeline_parts(
     measured = known_scores(in_context)
     ends = only or ("context" if measured else "lifts" if histories else "curve")  # the part with the axis of steps
     over = _Steps(last, drop)
+    axis = "lift" if target is None else target if scale is not None else f"lift on {target}"
 
     def lifts(sheet: Sheet) -> None:
         layers = [list(layer) for _, layer in groupby(histories, key=lambda one: one.layer)]
         for layer in layers:
-            _lifts(sheet, layer, over, axis, label=ends == "lifts" and layer is layers[-1])
+            _lifts(sheet, layer, over, axis, scale, label=ends == "lifts" and layer is layers[-1])
 
     def curve(sheet: Sheet) -> None:
         label = ends == "curve"
@@ -82,14 +95,15 @@ def timeline_parts(
     }
 
 
-def _lifts(sheet: Sheet, histories: Sequence[HeadHistory], steps: _Steps, axis: str, *, label: bool) -> None:
+def _lifts(
+    sheet: Sheet, histories: Sequence[HeadHistory], steps: _Steps, axis: str, scale: Scale, *, label: bool
+) -> None:
     """Add the lifts of a layer's heads; on each line a triangle is the end of its onset, a bar the whole of it."""
     axes = sheet.plot(max(0.9, min(1.5, 0.28 * sheet.width)))
     handles: list[Artist] = []
     for number, one in enumerate(histories):
         color = sheet.color(number)
-        lifts = [math.nan if lift is None or not math.isfinite(lift) else lift for lift in one.lifts]
-        handles.append(line(axes, one.steps, lifts, color=color, linestyle=sheet.dash(number)))
+        handles.append(line(axes, one.steps, [*map(or_nan, one.lifts)], color=color, linestyle=sheet.dash(number)))
         if one.onset is not None and one.final is not None:
             half, ends = one.final / 2, [one.onset.low, one.onset.high]
             axes.plot(ends, [half, half], color=color, linewidth=2.2, solid_capstyle="butt", zorder=3)
@@ -98,7 +112,7 @@ def _lifts(sheet: Sheet, histories: Sequence[HeadHistory], steps: _Steps, axis: 
                 markeredgecolor=sheet.inks.paper,
             )  # fmt: skip
     shown = [lift for one in histories for lift in one.lifts if lift is not None and math.isfinite(lift)]
-    if axis.startswith("lift"):
+    if scale is None:
         set_values(axes, min([0.0, *shown]) * 1.05, max([1.0, *shown]) * 1.03, count=4)
     else:
         low, high = min(shown, default=0.0), max(shown, default=1.0)
