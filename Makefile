@@ -31,7 +31,7 @@ test: $(VENV)/installed-dev
 quick: $(VENV)/installed-dev
 	$(PYTEST) $(QUICK)
 
-# Breaks everything on purpose, for about an hour and a quarter, and writes what held into docs/promises.md.
+# Breaks everything on purpose, for about an hour and a quarter, and writes what held into docs/explanation/promises.md.
 faults: $(VENV)/installed-dev
 	$(BIN)/python -m tests.faults.run --long
 

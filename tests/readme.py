@@ -1,8 +1,8 @@
-"""Run what the README shows and compare: every `$ command` in its console blocks, and its Python blocks.
+"""Run what README and docs show and compare: every `$ command` in its console blocks, and its Python blocks.
 
-python -m tests.readme            exit 1 and a difference where the README is not true any more
+python -m tests.readme [PAGE...]  exit 1 and a difference where a page is not true any more; all pages if none is named
 
-Commands run in order in one empty folder that holds a copy of configs/. A line `...` in the README stands for lines
+Commands run in order in one empty folder that holds a copy of configs/ and examples/. A line `...` stands for lines
 left out. Seconds, speeds and digests may differ; losses may differ a little, as they do between processors. Which head
 of a layer takes a role is chance: in a row that begins with a head's address the words must come, for any head of its
 layer, each of them once; its figures are that head's and may differ. A picture that the page says is drawn by a
@@ -176,21 +176,22 @@ def check_pictures(text: str, folder: Path) -> list[str]:
     wrong = []
     for command, name in DRAWN.findall(text):
         subprocess.run(command, shell=True, cwd=folder, capture_output=True, env=environment(), check=True)
-        fault = missing(written(ROOT / "docs" / name), written(folder / name))
-        print(f"{'ok   ' if fault is None else 'WRONG'} picture: docs/{name}")
+        fault = missing(written(ROOT / "docs/images" / name), written(folder / name))
+        print(f"{'ok   ' if fault is None else 'WRONG'} picture: docs/images/{name}")
         if fault is not None:
-            wrong.append(f"docs/{name}, {command}\n{fault}")
+            wrong.append(f"docs/images/{name}, {command}\n{fault}")
     return wrong
 
 
 def main() -> None:
-    """Check the README and the pages in docs."""
+    """Check the pages that are named, or README and the pages in docs."""
     wrong = []
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            shutil.copytree(ROOT / "configs", folder / "configs")
-            shutil.copytree(ROOT / "docs", folder / "docs")
+    pages = [ROOT / name for name in sys.argv[1:]] or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for page in pages:
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            for name in ("configs", "examples"):
+                shutil.copytree(ROOT / name, folder / name)
             for file in ("README.md", "LICENSE"):
                 shutil.copy(ROOT / file, folder)
             text = page.read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 python tests/benchmarks/labels_kept.py [CONFIG...] [--seeds N]       every quick one of configs/ if none is named
 
 A row for each config, trained with its own seed, or with --seeds for the seeds 0 to N - 1, which train together as one
-stack. The part is that of the replacement test: docs/heads.md.
+stack. The part is that of the replacement test: docs/reference/heads.md.
 """
 
 from __future__ import annotations

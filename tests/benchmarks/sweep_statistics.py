@@ -113,7 +113,7 @@ def power(settings: int, seeds: int, tries: int) -> float:
 
 
 def main(tries: int) -> None:
-    """Print the tables of docs/statistics.md."""
+    """Print the tables of docs/explanation/statistics.md."""
     print(f"coverage of 95% intervals, {tries} simulations each: median difference / median / success")
     print(f"{'runs':>10}", *(f"{f'n={n}':>15}" for n in SEEDS))
     for name in DISTRIBUTIONS:

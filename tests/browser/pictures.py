@@ -1,4 +1,4 @@
-"""Draws the picture of docs/report.md: `python -m tests.browser.pictures PAGE.html docs/report.png`."""
+"""Draws the picture of docs/how-to/report.md: `python -m tests.browser.pictures PAGE.html docs/images/report.png`."""
 
 from __future__ import annotations
 

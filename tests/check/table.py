@@ -1,4 +1,4 @@
-"""Grades every planted fault and prints what came of it, fault by style; `--write` puts the table into docs/check.md.
+"""Grades every planted fault and prints what came of it, fault by style; `--write` writes docs/reference/check.md.
 
 python -m tests.check.table [--write] [--only STYLE ...]
 """
@@ -27,7 +27,7 @@ from tests.check.expected import EXPECTED, FOUND
 from tests.check.grading import described, grade_text, names_of
 from tests.check.planted import STYLES, Planted, changed, framed, pairs, sources
 
-DOCS = Path(__file__).parents[2] / "docs" / "check.md"
+DOCS = Path(__file__).parents[2] / "docs/reference/check.md"
 BEGIN, END = "<!-- planted faults: begin -->", "<!-- planted faults: end -->"
 NEAR = 2  # lines off that still point at the fault
 

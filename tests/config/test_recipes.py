@@ -65,7 +65,7 @@ def test_a_path_near_to_none_gets_none_and_a_lost_folder_ends_nothing(monkeypatc
 
 
 def test_the_table_of_published_tasks_has_the_figures_of_the_recipes() -> None:
-    page = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "tasks.md").read_text(encoding="utf-8")
     rows = re.findall(r"`mhsa train -c (\w+)` \| ([\d.]+), ([\d.]+)% \| (.+?) \|", page)
     assert {name for name, *_ in rows} == {path.stem for path in (ROOT / "configs" / "tasks").glob("*.py")}
     for name, loss, accuracy, baselines in rows:
@@ -78,7 +78,7 @@ def test_the_table_of_published_tasks_has_the_figures_of_the_recipes() -> None:
 
 
 def test_the_recipes_of_others_have_the_figures_of_their_configs() -> None:
-    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "gallery" / "index.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\|.*\| `mhsa train -c (\w+)([^`]*)` \| (.+) \| (.+) \| [^|]+ \|$", page, re.MULTILINE)
     assert len(rows) == page.count("`mhsa train -c")
     for name, settings, *cells in rows:

@@ -1,6 +1,6 @@
-"""The pictures in docs/heads.md: the maps of hand-built heads on a few tokens, with their lifts.
+"""The pictures in docs/reference/heads.md: the maps of hand-built heads on a few tokens, with their lifts.
 
-python tests/core/pictures.py            write them into docs/heads.md, each below its line `<!-- picture: NAME -->`
+python tests/core/pictures.py            write them there, each below its line `<!-- picture: NAME -->`
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mhsa_cli.core.tasks.base import Batch
 from mhsa_cli.records.labels import TARGETS, Label, Role
 from tests.core.handmade import Attended, handmade, induction
 
-DOCS = Path(__file__).parents[2] / "docs" / "heads.md"
+DOCS = Path(__file__).parents[2] / "docs/reference/heads.md"
 MIXED, BLOCKS, OTHERS = "a b c a d b c a", "a b c a b c a b", "a b c d a b c d"
 SHADES = "·░▒▓█"  # of a weight: 0, above 0, 0.375, 0.625, and 0.875 or more
 

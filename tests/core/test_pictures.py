@@ -1,4 +1,4 @@
-"""docs/heads.md shows what hand-built heads really do, and names the limits that the code really has."""
+"""docs/reference/heads.md shows what hand-built heads really do, and names the limits that the code really has."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import mhsa_cli as mhsa
 from tests.courses import adapters
 
 TREE = ast.parse(Path(adapters.__file__).read_text(encoding="utf-8"))
-PYTHON = Path(mhsa.__file__).parents[1] / "docs" / "python.md"
+PYTHON = Path(mhsa.__file__).parents[1] / "docs" / "reference" / "python.md"
 # What of torch is called without a computation: shapes, names, empty or joined tensors, and five of its own functions.
 CALLED = {"load_state_dict", "load_projections", "squeeze", "unsqueeze", "dim", "cat", "zeros"}
 OF_TORCH = {"silu", "softmax", "cross_entropy", "clip_grad_norm_", "AdamW"}

@@ -1,6 +1,6 @@
 """`python -m tests.faults.run [--long] [--seed N] [ROW ...]`: break everything on purpose, and print what held.
 
-With --long it runs for about an hour and a quarter and writes what came of each row into the table of docs/promises.md.
+With --long it runs for about an hour and a quarter and writes what came of each row into docs/explanation/promises.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.faults.client import ROOT, ForkServer
 from tests.faults.row import Outcome, broken_by, run_row
 from tests.faults.table import ROWS
 
-DOCS = ROOT / "docs/promises.md"
+DOCS = ROOT / "docs/explanation/promises.md"
 BEGIN, END = "<!-- table of faults -->", "<!-- end of table -->"
 
 

@@ -1,7 +1,7 @@
 """Heads over training: when each formed, and whether that was before the drop of the loss. Plain Python.
 
 Every figure is relative to a head's own end, and what lies between two snapshots is an interval. A snapshot is taken
-after `step` updates, and losses must use the same count. Definitions: docs/heads.md.
+after `step` updates, and losses must use the same count. Definitions: docs/reference/heads.md.
 """
 
 from __future__ import annotations

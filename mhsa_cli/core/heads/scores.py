@@ -1,7 +1,7 @@
 """Figures of attention patterns: lift on every target, entropy, uniformity, confidence, positionality.
 
 Weights are (B, N, T, T): N heads on the same rows, of any layer, model or stack. Nothing here writes into them.
-Definitions and sources: docs/heads.md.
+Definitions and sources: docs/reference/heads.md.
 """
 
 from __future__ import annotations
