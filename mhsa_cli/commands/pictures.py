@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 PICTURE_WIDTH = 96
 ANY = tuple(dict.fromkeys((*FORMATS, *ENDINGS)))
-_PICTURES = either(f".{ending}" for ending in ANY)
 
 
 class Look(StrEnum):
@@ -41,22 +40,29 @@ class PictureFile:
     page: Page | None
 
 
-def _check_ending(given: Path | None) -> Path | None:
-    if given is not None and ending_of(given) not in ANY:
-        better = escape(given.with_suffix(".svg")) if given.name else "picture.svg"
-        raise unwanted("--output", given, f"a name that ends in {_PICTURES}", f"for example: {better}")
-    return given
-
-
 def _check_width(given: str | None) -> str | None:
     if given is not None and inches(given) is None:
         raise unwanted("--width", given, wanted_width())
     return given
 
 
-OutputOption = Annotated[
-    Path | None, option("--output, -o", "FILE", f"also write a picture: {_PICTURES}", callback=_check_ending)
-]
+def output_option(*films: str) -> Any:
+    """Make the option that names the file of a picture; a replay's may also end as a film."""
+    endings = either(f".{ending}" for ending in (*ANY, *films))
+
+    def check(given: Path | None) -> Path | None:
+        if given is not None and ending_of(given) not in (*ANY, *films):
+            better = escape(given.with_suffix(".svg")) if given.name else "picture.svg"
+            raise unwanted("--output", given, f"a name that ends in {endings}", f"for example: {better}")
+        return given
+
+    replay = "".join(f"; of a replay .{film}, which plays it" for film in films)
+    return option(
+        "--output, -o", "FILE", f"also write a picture: {either(f'.{e}' for e in ANY)}{replay}", callback=check
+    )
+
+
+OutputOption = Annotated[Path | None, output_option()]
 AsOption = Annotated[
     Look | None,
     flag("--as", "in FILE: a figure (.pdf, .svg, .png; extra plots) or what the terminal shows (.html, .txt: always)"),

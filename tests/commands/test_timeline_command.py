@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests.commands.shell import codes_without_torch, environment, metrics, mhsa, without_hashes
 
@@ -175,6 +176,37 @@ def test_a_replay_is_refused_where_nothing_moves(told: Path) -> None:
     assert "mhsa inspect-heads tiny -o maps.svg" in said.err
     said = mhsa("timeline", "--replay", "--json")
     assert (said.code, said.out) == (2, "") and "--replay" in said.err
+
+
+def test_a_replay_in_a_file_has_a_frame_for_each_snapshot_and_needs_no_terminal(told: Path) -> None:
+    said = mhsa("timeline", "tiny", "--replay", "-o", "a.gif")
+    assert said.code == 0 and "wrote a.gif" in said.err
+    with Image.open("a.gif") as film:
+        assert film.n_frames == len(STEPS) and film.info["loop"] == 0
+        seconds, frames = [], []
+        for number in range(film.n_frames):
+            film.seek(number)
+            seconds.append(film.info["duration"] / 1000)
+            frames.append(film.convert("RGB").tobytes())
+    assert len(set(frames)) == len(STEPS) and seconds[-1] > max(seconds[:-1]) > 0
+    assert mhsa("timeline", "tiny", "--replay", "-o", "b.gif").code == 0
+    assert Path("a.gif").read_bytes() == Path("b.gif").read_bytes()
+    assert mhsa("timeline", "tiny", "--replay", "--heads", "L1.H1", "-o", "b.gif").code == 0
+    assert Image.open("b.gif").size < Image.open("a.gif").size
+
+
+def test_a_film_is_of_a_replay_alone(told: Path) -> None:
+    for arguments in (["timeline", "-o", "a.gif"], ["timeline", "--replay", "--json", "-o", "a.gif"]):
+        said = mhsa(*arguments)
+        assert (said.code, said.out) == (2, "") and "a.gif" in said.err
+    assert mhsa("timeline", "--replay", "--theme", "dark", "-o", "a.gif").code == 2
+    assert mhsa("timeline", "--replay", "--heads", "L7.H0", "-o", "a.gif").code == 2
+    assert mhsa("curve", "-o", "a.gif").code == 2
+    records = [json.loads(line) for line in (told / "heads.jsonl").read_text().splitlines()]
+    for record in records:
+        del record["maps"]
+    (told / "heads.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert mhsa("timeline", "--replay", "-o", "a.gif").code == 2 and not Path("a.gif").exists()
 
 
 def on_terminal(*arguments: str, interrupt_at: bytes | None = None) -> tuple[int, str]:

@@ -1,8 +1,9 @@
-"""Pictures as files: SVG, HTML, PNG, text."""
+"""Pictures as files: SVG, HTML, PNG, text; as a film, GIF."""
 
 from pathlib import Path
 
 ENDINGS = ("svg", "html", "png", "txt")  # the keys of `formats.RENDERERS`, for help that loads none of them
+FILM = "gif"
 
 
 def ending_of(path: Path) -> str:

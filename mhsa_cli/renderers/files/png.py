@@ -40,11 +40,26 @@ _ACCENTS = {"\u0301": ("´", 0), "\u0300": ("`", 0), "\u0302": ("^", -1), "\u030
 def to_png(lines: Sequence[Text], *, title: str) -> bytes:
     """Draw lines as `to_svg` does, at twice its size, and return the file's bytes; `title` is stored in it.
 
+    Raises: UsageError if Pillow is missing or the picture is too large.
+    """
+    image = painted(lines)
+    from PIL import PngImagePlugin
+
+    info = PngImagePlugin.PngInfo()
+    info.add_itxt("Title", title.encode("utf-8", "replace").decode())
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True, pnginfo=info)
+    return file.getvalue()
+
+
+def painted(lines: Sequence[Text]) -> Any:
+    """Draw lines as an image of Pillow's, at twice the size of `to_svg`'s.
+
     A character that the font lacks is drawn as a small box with its code point.
     Raises: UsageError if Pillow is missing or the picture is too large.
     """
     need_pillow()
-    from PIL import Image, PngImagePlugin
+    from PIL import Image
 
     width, height = size_of(lines)
     if width * height * SCALE**2 > LARGEST:
@@ -60,19 +75,15 @@ def to_png(lines: Sequence[Text], *, title: str) -> bytes:
             painter.dots(mark)
         else:
             painter.word(mark)
-    info = PngImagePlugin.PngInfo()
-    info.add_itxt("Title", title.encode("utf-8", "replace").decode())
-    file = io.BytesIO()
-    image.save(file, "PNG", optimize=True, pnginfo=info)
-    return file.getvalue()
+    return image
 
 
-def need_pillow() -> None:
-    """Raise UsageError if Pillow is missing."""
+def need_pillow(kind: str = "PNG", instead: str = "; or write .svg") -> None:
+    """Raise UsageError if Pillow, which a kind of file needs, is missing."""
     try:
         import PIL.Image  # noqa: F401
     except ImportError as error:
-        raise UsageError("PNG needs Pillow", "pip install 'mhsa-cli[png]'; or write .svg") from error
+        raise UsageError(f"{kind} needs Pillow", f"pip install 'mhsa-cli[png]'{instead}") from error
 
 
 @cache

@@ -24,6 +24,7 @@ from mhsa_cli.text import Head
 SECONDS, LONGEST = 0.2, 20.0  # a frame, and all of them
 SPEEDS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 KEYS = ("q", " ", "+", "=", "-", "l", "up", "down", "left", "right", "home", "end")
+FILM_WIDTH, FILM_ROWS, FILM_SECONDS, FILM_END = 108, 36, 0.15, 3.0  # of a file; its last frame stays for FILM_END
 AFTER = 4  # rows that stay free below a frame: for those two, or for what is printed at the end and the next prompt
 
 Frame = tuple[HeadMaps, float | None]  # maps and loss
@@ -57,6 +58,13 @@ def frame_picture(
         facts.append([(f"{part}, {len(fit.heads)} of {len(shown)} heads", PLAIN)])
     drawn = draw_fitted(fit, maps, surface, height - 1)
     return scale_line(fit, surface, surface.width, facts) + drawn, len(pages)
+
+
+def film(frames: Sequence[Frame], heads: Sequence[Head] | None = None) -> tuple[list[Lines], list[float]]:
+    """Draw frames for a file, as many as a replay has: the pictures, and the seconds of each."""
+    surface = Surface(width=FILM_WIDTH, depth="truecolor")
+    pictures = [frame_picture(frame, surface, FILM_ROWS, heads)[0] for frame in evenly(frames, int(LONGEST / SECONDS))]
+    return pictures, [*[FILM_SECONDS] * (len(pictures) - 1), FILM_END]
 
 
 def _heading(phrases: Sequence[Phrase], surface: Surface) -> Lines:
