@@ -13,7 +13,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(if $(DURATIONS)
 QUICK = tests/test_architecture.py tests/config tests/renderers $(wildcard tests/core/test_attention_*.py) \
         tests/core/test_positions.py tests/commands/test_inspect_command.py
 
-.PHONY: demo lesson test quick faults clean
+.PHONY: demo lesson test quick docs faults clean
 
 demo: $(VENV)/installed
 	$(BIN)/mhsa train --config configs/copy.yaml
@@ -31,6 +31,10 @@ test: $(VENV)/installed-dev
 quick: $(VENV)/installed-dev
 	$(PYTEST) $(QUICK)
 
+# Builds the site of docs/ into site/; a link, an anchor or a page of the menu that leads nowhere is an error.
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # Breaks everything on purpose, for about an hour and a quarter, and writes what held into docs/explanation/promises.md.
 faults: $(VENV)/installed-dev
 	$(BIN)/python -m tests.faults.run --long
@@ -47,5 +51,9 @@ $(VENV)/installed-dev: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(VENV)/installed-docs: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build site *.egg-info

@@ -46,7 +46,7 @@ def test_every_dependency_is_pinned_within_its_range() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     wanted_by = [
         PROJECT["project"]["dependencies"],
-        *(extras[name] for name in ("dev", "ray", "png", "plots", "notebook", "browser", "tui")),
+        *(extras[name] for name in ("dev", "ray", "png", "plots", "notebook", "browser", "tui", "docs")),
     ]
     for line in (line for lines in wanted_by for line in lines):
         wanted = Requirement(line)

@@ -67,10 +67,48 @@ def test_the_configs_options_are_the_tables_of_the_code() -> None:
     assert list(options(fields["mlp"])) == row("mlp")
 
 
-def test_every_link_leads_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        installed = Path(mhsa_cli.__file__).parents[1]  # the package may lie elsewhere
-        assert (ROOT / target).exists() or (installed / target).exists(), target
+FENCE = re.compile(r"^(`{3,}).*?^\1$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)|\b(?:src|href)=\"([^\"]+)\"|^\[[^\]]+\]: (\S+)", re.MULTILINE)
+INSTALLED = Path(mhsa_cli.__file__).parents[1]  # the package may lie elsewhere
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "examples").rglob("*.md"),
+    ROOT / "runs/README.md",
+]
+PAGES += [INSTALLED / "mhsa_cli/check/README.md"]
+
+
+def links(text: str) -> list[str]:
+    """List the targets of a page's links, those in code left out."""
+    prose = re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+    return [next(filter(None, found)) for found in LINK.findall(prose)]
+
+
+def anchors(text: str) -> set[str]:
+    """List the anchors of a page's headings, as a repository's page and our site make them of their words."""
+    words = [re.sub(r"\]\([^)]*\)", "", line) for line in re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)]
+    slugs = [re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in words]
+    return {*slugs, *(f"{slug}-1" for slug in slugs if slugs.count(slug) > 1)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT if ROOT in page.parents else INSTALLED))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in links(page.read_text(encoding="utf-8")):
+        place, _, anchor = target.partition("#")
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        file = (page.parent / place).resolve() if place else page
+        if not file.exists() and ROOT in file.parents:
+            file = INSTALLED / file.relative_to(ROOT)
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file.read_text(encoding="utf-8")), target
+
+
+def test_links_in_code_are_none_and_anchors_are_those_of_the_headings() -> None:
+    text = "# A `b_c`: d / e\n\n[x](y.md#z) `[](no)`\n\n```sh\n# no\n[no](no)\n```\n\n## F\n## F\n"
+    assert links(text) == ["y.md#z"]
+    assert anchors(text) == {"a-b_c-d--e", "f", "f-1"}
 
 
 def test_every_command_is_in_the_readme() -> None:
