@@ -1,4 +1,4 @@
-"""The README names what exists: every form of attention, every command, and files that are there."""
+"""README and docs name what exists: every form of attention, every command, and files that are there."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ from tests.readme import missing
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FORMS = (ROOT / "docs/reference/attention.md").read_text(encoding="utf-8")
+HOW_TO = sorted((ROOT / "docs/how-to").glob("*.md"))
 
 
 def row(key: str) -> list[str]:
     """Read the values that a column of the table of forms names for a key."""
-    found = re.search(rf"^\| `model\.{key}`.*\|$", README, re.MULTILINE)
+    found = re.search(rf"^\| `model\.{key}`.*\|$", FORMS, re.MULTILINE)
     assert found, f"no row for model.{key}"
     return re.findall(r"`([^`]+)`", found[0].strip("|").split("|")[1])
 
@@ -53,10 +55,10 @@ def test_every_value_of_the_table_has_a_gradient_by_hand(key: str) -> None:
     assert all(has_written_gradient(f"model.{key}={value}") for value in values)
 
 
-def test_the_readme_names_what_has_no_gradient_by_hand() -> None:
+def test_the_page_names_what_has_no_gradient_by_hand() -> None:
     assert not has_written_gradient("train.dtype=bfloat16")
     assert not has_written_gradient("task.name=copy", "model.encoder_layers=1")
-    assert f"rows have more than {SHORT} tokens; rows of {LONG} tokens" in README
+    assert f"rows have more than {SHORT} tokens; rows of {LONG} tokens" in FORMS
 
 
 def test_the_configs_options_are_the_tables_of_the_code() -> None:
@@ -111,9 +113,10 @@ def test_links_in_code_are_none_and_anchors_are_those_of_the_headings() -> None:
     assert anchors(text) == {"a-b_c-d--e", "f", "f-1"}
 
 
-def test_every_command_is_in_the_readme() -> None:
+def test_every_command_is_in_a_how_to_page() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in HOW_TO)
     for name in COMMANDS:
-        assert f"mhsa {name}" in README, name
+        assert f"mhsa {name}" in text, name
 
 
 def test_the_readme_names_both_commands_of_the_set_up() -> None:
