@@ -56,7 +56,8 @@ def main() -> None:
             forget_output()
         if refused is not None:
             fail(refused)
-        tell(f"internal error: {type(error).__name__}: {error}\n  please report it, with {write_trace()}")
+        what = f"internal error: {type(error).__name__}: {error}"
+        tell(f"{what}\n  please report it, with the output of `mhsa doctor -v` and {write_trace()}")
         sys.exit(1)
 
 

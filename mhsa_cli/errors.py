@@ -19,8 +19,8 @@ class MhsaError(Exception):
     """An error: `message` says where and what was found, `hint` what to do, `code` is its kind.
 
     A message may be given in parts, texts and paths, so that paths can be shown relative to a folder. Exit codes: 1
-    bug, 2 usage or config, 3 non-finite training, 4 bad run or checkpoint, 5 disk, permission or memory refused, 6 run
-    busy.
+    bug, 2 usage, config or a broken library, 3 non-finite training, 4 bad run or checkpoint, 5 disk, permission or
+    memory refused, 6 run busy.
     """
 
     exit_code = 1

@@ -105,6 +105,13 @@ MEASURE = {
         "d_model=64 batch_size=32",
         "Times training steps, stacks of models, threads, attention over sequence length, and start-up. Saves no run.",
     ),
+    "doctor": Help(
+        "Check this machine: torch, terminal, disk",
+        "-v",
+        "For a report, or where something is slow or ugly. Torch is imported by a process of its own, and the folder "
+        "of runs gets a file for a moment. Exit codes: 0 mhsa can be used, 2 torch or a library is missing or broken, "
+        "5 no run can be kept.",
+    ),
     "check": Help(
         "Test attention code and locate its faults",
         "my_attention.py:MyAttention",

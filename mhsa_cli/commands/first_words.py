@@ -32,6 +32,18 @@ def saying_first_words(command: str | None) -> Iterator[None]:
         finder.forget()
 
 
+@contextlib.contextmanager
+def until_done(said: bool) -> Iterator[None]:
+    """Say on a terminal that torch is being loaded, by another process, until the block ends."""
+    finder = _TorchFinder()
+    if said and _is_seen():
+        finder.say()
+    try:
+        yield
+    finally:
+        finder.forget()
+
+
 def _is_seen() -> bool:
     if not sys.stderr.isatty():
         return False

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import platform
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from mhsa_cli.core.model.attention import attention_weights, fused_attention
+from mhsa_cli.core.processor import cpu_name
 from mhsa_cli.errors import UsageError
 
 Device = torch.device
@@ -87,15 +86,6 @@ def same_draws() -> Iterator[None]:
 def torch_version() -> str:
     """Return the version of torch, for a run's record."""
     return str(torch.__version__)
-
-
-def cpu_name() -> str:
-    """Return the processor's model name, where the system reports it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine() or "unknown"
 
 
 def cpu_kind() -> str:

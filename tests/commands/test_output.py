@@ -130,7 +130,7 @@ def test_our_own_bug_is_told_shortly_and_kept_in_a_file(tiny: Path, monkeypatch:
     monkeypatch.setattr("mhsa_cli.runs.listing.newest_first", broken)
     said = mhsa("runs")
     assert (said.code, said.out) == (1, "") and len(said.err.splitlines()) == 2
-    assert "internal error: RuntimeError: [bold]oops[/bold]" in said.err and "please report" in said.err
+    assert "internal error: RuntimeError: [bold]oops[/bold]" in said.err and "mhsa doctor -v" in said.err
     found = re.search(r"in (\S+\.txt)$", said.err.strip())
     assert found is not None
     trace = Path(found[1]).read_text()

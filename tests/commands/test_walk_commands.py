@@ -19,8 +19,10 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.core.heads import random_baseline
+from mhsa_cli.jobs import doctor
 from mhsa_cli.jobs.grade import runner
 from tests.commands import custom
+from tests.commands.examined import good_imports
 from tests.commands.shell import Said, at_step, facts, mhsa
 from tests.commands.walk import Option, WalkedCommand, commands, values
 
@@ -158,6 +160,7 @@ def place(prepared: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """A copy to stand in. The grader is a stand-in, and random heads are few: both take their time elsewhere."""
     monkeypatch.setattr(runner, "GRADER", "tests.commands.stand_in")
     monkeypatch.setattr(random_baseline, "HEADS", 3)
+    monkeypatch.setattr(doctor.imports, "import_all", lambda _: good_imports())
     shutil.copytree(prepared, here, dirs_exist_ok=True)
     yield here
 

@@ -15,9 +15,9 @@ from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.schema import SCHEMES, Config
 from mhsa_cli.config.threads import cores
 from mhsa_cli.core.bench.timing import PATIENCE, StepClock, call_seconds, clock, peak_bytes, spread
-from mhsa_cli.core.devices import cpu_name
 from mhsa_cli.core.heads.capture import weight_blocks
 from mhsa_cli.core.model.transformer import TransformerLM, build
+from mhsa_cli.core.processor import cpu_name
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.core.training.stack import autocast, parameter_dtype

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from mhsa_cli.config.threads import cores
-from mhsa_cli.core.devices import cpu_name
+from mhsa_cli.core.processor import cpu_name
 
 
 def heading(titles: Sequence[str]) -> str:
