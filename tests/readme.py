@@ -171,15 +171,21 @@ def written(picture: Path) -> list[str]:
     return [" ".join(words) for words in rows.values()]
 
 
-def check_pictures(text: str, folder: Path) -> list[str]:
-    """Draw every picture again by the command that the page names, and compare what is written in it."""
+def check_pictures(page: Path, folder: Path) -> list[str]:
+    """Draw every picture again by the command that the page names, and compare what is written in it.
+
+    A picture lies in images/ beside its page, or in docs/images.
+    """
     wrong = []
-    for command, name in DRAWN.findall(text):
+    for command, name in DRAWN.findall(page.read_text(encoding="utf-8")):
+        beside = page.parent / "images" / name
+        picture = beside if beside.exists() else ROOT / "docs/images" / name
+        said = picture.relative_to(ROOT).as_posix()
         subprocess.run(command, shell=True, cwd=folder, capture_output=True, env=environment(), check=True)
-        fault = missing(written(ROOT / "docs/images" / name), written(folder / name))
-        print(f"{'ok   ' if fault is None else 'WRONG'} picture: docs/images/{name}")
+        fault = missing(written(picture), written(folder / name))
+        print(f"{'ok   ' if fault is None else 'WRONG'} picture: {said}")
         if fault is not None:
-            wrong.append(f"docs/images/{name}, {command}\n{fault}")
+            wrong.append(f"{said}, {command}\n{fault}")
     return wrong
 
 
@@ -195,7 +201,7 @@ def main() -> None:
             for file in ("README.md", "LICENSE"):
                 shutil.copy(ROOT / file, folder)
             text = page.read_text(encoding="utf-8")
-            wrong += check_console(text, folder) + check_pictures(text, folder) + check_python(text, folder)
+            wrong += check_console(text, folder) + check_pictures(page, folder) + check_python(text, folder)
     if wrong:
         sys.exit("\n\n".join(["", *wrong]))
 

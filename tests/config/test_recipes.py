@@ -64,25 +64,48 @@ def test_a_path_near_to_none_gets_none_and_a_lost_folder_ends_nothing(monkeypatc
     assert recipes() == {} and nearest_recipes("copy") == []
 
 
-def test_the_table_of_published_tasks_has_the_figures_of_the_recipes() -> None:
-    page = (ROOT / "docs" / "how-to" / "tasks.md").read_text(encoding="utf-8")
-    rows = re.findall(r"`mhsa train -c (\w+)` \| ([\d.]+), ([\d.]+)% \| (.+?) \|", page)
-    assert {name for name, *_ in rows} == {path.stem for path in (ROOT / "configs" / "tasks").glob("*.py")}
-    for name, loss, accuracy, baselines in rows:
-        head = recipes()[name].read_text(encoding="utf-8").partition("\n\n")[0].replace("\n#  ", "")
-        assert f"{accuracy}%" in head, name
-        assert loss in head, name
-        for baseline in baselines.split(", "):
-            words, _, figure = baseline.rpartition(" ")
-            assert f"{words}: {figure}" in head, name
+GALLERY = ROOT / "docs" / "gallery"
+PAGE = (GALLERY / "index.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| \[[^]]+\]\(#([\w-]+)\) \| .+? \| ([\d,]+) \| .+ \| (.+) \|$", PAGE, re.MULTILINE)
+ENTRIES = {
+    re.sub(r"[^\w -]", "", title).lower().replace(" ", "-"): text
+    for title, text in re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+}
+FIGURE = re.compile(r"\d\.\d{3,4}\b|[\d.]+%")
 
 
-def test_the_recipes_of_others_have_the_figures_of_their_configs() -> None:
-    page = (ROOT / "docs" / "gallery" / "index.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\|.*\| `mhsa train -c (\w+)([^`]*)` \| (.+) \| (.+) \| [^|]+ \|$", page, re.MULTILINE)
-    assert len(rows) == page.count("`mhsa train -c")
-    for name, settings, *cells in rows:
+def head_of(name: str) -> str:
+    """Read the first lines of a recipe, as one line."""
+    return recipes()[name].read_text(encoding="utf-8").partition("\n\n")[0].replace("\n#  ", "")
+
+
+@pytest.mark.parametrize(("entry", "seconds", "ours"), ROWS, ids=[row[0] for row in ROWS])
+def test_an_entry_of_the_gallery_has_the_figures_of_its_config(entry: str, seconds: str, ours: str) -> None:
+    text = ENTRIES[entry]
+    commands = re.findall(r"^(?:\$ )?mhsa train -c (\w+)(.*?) --name \w+$", text, re.MULTILINE)
+    for name, settings in commands:
         assert load_config(name, settings.split())
-        head = recipes()[name].read_text(encoding="utf-8").partition("\n\n")[0]
-        figures = re.findall(r"\d\.\d{4}|[\d.]+%", " ".join(cells))
-        assert figures and all(figure in head for figure in figures), (name, figures)
+    [[said, figures]] = re.findall(r"\*\*Ours\*\* \(([\d,]+) s\): (.+?)\n\n", text, re.DOTALL)
+    assert said == seconds
+    head = head_of(commands[0][0])
+    assert FIGURE.search(ours)
+    for figure in FIGURE.findall(ours):
+        assert figure in figures, figure
+    for figure in FIGURE.findall(figures):
+        assert figure in head, figure
+    for baseline, loss in re.findall(r"_([^_]+)_ (\d\.\d{3})\b", figures):
+        assert f"{baseline}: {loss}" in head, baseline
+
+
+def test_the_gallery_has_every_entry_in_its_table_and_every_picture_on_its_page() -> None:
+    assert [entry for entry, *_ in ROWS] == list(ENTRIES)
+    shown = re.findall(r"!\[[^]]{20,}\]\(images/([^)]+)\)", PAGE)
+    assert sorted(shown) == sorted(path.name for path in (GALLERY / "images").iterdir())
+    drawn = re.findall(r"^mhsa .* -o (\S+)$|`mhsa [^`]* -o (\S+)`", PAGE, re.MULTILINE)
+    assert sorted(shown) == sorted(a or b for a, b in drawn)
+    assert sum(path.stat().st_size for path in (GALLERY / "images").iterdir()) < 2_500_000
+
+
+def test_every_task_that_is_installed_as_a_file_is_in_the_gallery() -> None:
+    trained = set(re.findall(r"mhsa train -c (\w+)", PAGE))
+    assert trained >= {path.stem for path in (ROOT / "configs" / "tasks").glob("*.py")}
