@@ -157,7 +157,7 @@ def test_the_environment_is_shown_as_it_was_given(known: imports.Imports, monkey
 
 def test_every_range_and_every_extra_of_the_project_is_known() -> None:
     extras = {name: PROJECT["optional-dependencies"][name] for name in libraries.EXTRAS}
-    assert set(PROJECT["optional-dependencies"]) - set(extras) == {"dev", "bench", "browser"}
+    assert set(PROJECT["optional-dependencies"]) - set(extras) == {"dev", "bench", "browser", "docs"}
     lines = {None: PROJECT["dependencies"], **extras}
     for extra, wanted in ((extra, Requirement(line)) for extra, some in lines.items() for line in some):
         for form in (f"{wanted}", f"{wanted.name} ({wanted.specifier})"):  # as newer and older tools write it
