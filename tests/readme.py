@@ -2,11 +2,11 @@
 
 python -m tests.readme [PAGE...]  exit 1 and a difference where a page is not true any more; all pages if none is named
 
-Commands run in order in one empty folder that holds a copy of configs/ and examples/. A line `...` stands for lines
-left out. Seconds, speeds and digests may differ; losses may differ a little, as they do between processors. Which head
-of a layer takes a role is chance: in a row that begins with a head's address the words must come, for any head of its
-layer, each of them once; its figures are that head's and may differ. A picture that the page says is drawn by a
-command is drawn again, and its text compared.
+The commands of a page run in order in one empty folder that holds a copy of configs/ and examples/. A line `...` stands
+for lines left out. Seconds, speeds and digests may differ; losses may differ a little, as they do between processors.
+Which head of a layer takes a role is chance: in a row that begins with a head's address the words must come, for any
+head of its layer, each of them once; its figures are that head's and may differ. A picture that the page says is drawn
+by a command is drawn again, and its text compared.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -26,6 +27,7 @@ from tests.environment import plain
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 80
+WORKERS = 2  # pages at a time
 SKIPPED = ("make ", "pip ", "git ", "python3 -m venv", "source ")  # set-up, which whoever runs this has done
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 HEAD = re.compile(r"\bL(\d+)\.H\d+")
@@ -132,7 +134,7 @@ def environment() -> dict[str, str]:
     return plain() | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": str(WIDTH)}
 
 
-def check_console(text: str, folder: Path) -> list[str]:
+def check_console(text: str, folder: Path, said: list[str]) -> list[str]:
     """Run every command; returns what is not true any more."""
     wrong = []
     for block in blocks(text, "console"):
@@ -146,18 +148,18 @@ def check_console(text: str, folder: Path) -> list[str]:
             wrong_block = any(line.startswith("wrong: ") for line in shown)  # `mhsa check` says so on stdout
             if (done.returncode != 0) != (errors or wrong_block):
                 fault = f"exit code {done.returncode}\n{done.stderr}"
-            print(f"{'ok   ' if fault is None else 'WRONG'} $ {command}")
+            said.append(f"{'ok   ' if fault is None else 'WRONG'} $ {command}")
             if fault is not None:
                 wrong.append(f"$ {command}\n{fault}")
     return wrong
 
 
-def check_python(text: str, folder: Path) -> list[str]:
+def check_python(text: str, folder: Path, said: list[str]) -> list[str]:
     """Run every Python block; its own asserts tell."""
     wrong = []
     for block in blocks(text, "python"):
         done = subprocess.run([sys.executable, "-c", block], cwd=folder, capture_output=True, text=True)
-        print(f"{'ok   ' if done.returncode == 0 else 'WRONG'} python: {block.splitlines()[0]}")
+        said.append(f"{'ok   ' if done.returncode == 0 else 'WRONG'} python: {block.splitlines()[0]}")
         if done.returncode:
             wrong.append(done.stderr)
     return wrong
@@ -171,7 +173,7 @@ def written(picture: Path) -> list[str]:
     return [" ".join(words) for words in rows.values()]
 
 
-def check_pictures(page: Path, folder: Path) -> list[str]:
+def check_pictures(page: Path, folder: Path, said: list[str]) -> list[str]:
     """Draw every picture again by the command that the page names, and compare what is written in it.
 
     A picture lies in images/ beside its page, or in docs/images.
@@ -180,29 +182,39 @@ def check_pictures(page: Path, folder: Path) -> list[str]:
     for command, name in DRAWN.findall(page.read_text(encoding="utf-8")):
         beside = page.parent / "images" / name
         picture = beside if beside.exists() else ROOT / "docs/images" / name
-        said = picture.relative_to(ROOT).as_posix()
+        path = picture.relative_to(ROOT).as_posix()
         subprocess.run(command, shell=True, cwd=folder, capture_output=True, env=environment(), check=True)
         fault = missing(written(picture), written(folder / name))
-        print(f"{'ok   ' if fault is None else 'WRONG'} picture: {said}")
+        said.append(f"{'ok   ' if fault is None else 'WRONG'} picture: {path}")
         if fault is not None:
-            wrong.append(f"{said}, {command}\n{fault}")
+            wrong.append(f"{path}, {command}\n{fault}")
     return wrong
 
 
+def check_page(page: Path) -> tuple[list[str], list[str]]:
+    """Check a page in a folder of its own; returns a line for each command, and what is not true any more."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for name in ("configs", "examples"):
+            shutil.copytree(ROOT / name, folder / name)
+        for file in ("README.md", "LICENSE"):
+            shutil.copy(ROOT / file, folder)
+        text, said = page.read_text(encoding="utf-8"), [page.relative_to(ROOT).as_posix()]
+        wrong = (
+            check_console(text, folder, said) + check_pictures(page, folder, said) + check_python(text, folder, said)
+        )
+    return said, wrong
+
+
 def main() -> None:
-    """Check the pages that are named, or README and the pages in docs."""
-    wrong = []
+    """Check the pages that are named, or README and the pages in docs, two at a time."""
     pages = [ROOT / name for name in sys.argv[1:]] or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    for page in pages:
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            for name in ("configs", "examples"):
-                shutil.copytree(ROOT / name, folder / name)
-            for file in ("README.md", "LICENSE"):
-                shutil.copy(ROOT / file, folder)
-            text = page.read_text(encoding="utf-8")
-            wrong += check_console(text, folder) + check_pictures(page, folder) + check_python(text, folder)
-    if wrong:
+    pages.sort(key=lambda page: -page.read_text(encoding="utf-8").count("\n$ "))
+    with ThreadPoolExecutor(WORKERS) as workers:
+        done = [workers.submit(check_page, page) for page in pages]
+        for one in as_completed(done):
+            print("\n".join(one.result()[0]), flush=True)
+    if wrong := [fault for one in done for fault in one.result()[1]]:
         sys.exit("\n\n".join(["", *wrong]))
 
 
