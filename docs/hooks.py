@@ -40,6 +40,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point the links of a page at the pages of these files."""
     uri, parts = page.file.src_uri, FENCE.split(markdown)
+    if page.parent is None:  # no section, so no menu beside the text
+        page.meta["hide"] = ["navigation"]
     parts[::2] = [LINK.sub(lambda found: moved(found[0], uri), part) for part in parts[::2]]
     return "".join(parts)
 

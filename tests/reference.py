@@ -60,7 +60,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def page(*parts: str) -> str:
     """Join the parts of a page, with an empty line between them."""
-    return "\n\n".join([WRITTEN, *filter(None, parts)]) + "\n"
+    return "\n\n".join([*filter(None, parts), WRITTEN]) + "\n"
 
 
 def prose(*sentences: str) -> str:
