@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import posixpath
 import re
 from pathlib import Path
@@ -22,8 +21,7 @@ LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".css": "css", "
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add every file that a page links to, and those that these link to."""
     waiting = [uri for uri in files.src_uris if uri.endswith(".md")]
-    for item in config.nav or ():
-        waiting += [uri for uri in nav_uris(item) if uri.startswith(PREFIX)]
+    waiting += re.findall(rf"{PREFIX}[\w/.-]+", str(config.nav))
     while waiting:
         uri = waiting.pop()
         page = files.get_file_from_path(uri)
@@ -44,12 +42,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         page.meta["hide"] = ["navigation"]
     parts[::2] = [LINK.sub(lambda found: moved(found[0], uri), part) for part in parts[::2]]
     return "".join(parts)
-
-
-def nav_uris(item: Any) -> list[str]:
-    """List the pages below an item of the menu."""
-    inner = item.values() if isinstance(item, dict) else item
-    return [item] if isinstance(item, str) else [uri for one in inner for uri in nav_uris(one)]
 
 
 def targets(markdown: str, uri: str) -> set[str]:
@@ -95,5 +87,5 @@ def repository_file(uri: str, config: MkDocsConfig) -> File | None:
         text = "\n\n".join(f"```python\n{source}\n```" if code else source for source, code in sources)
     else:
         text = f"````{LANGUAGES[path.suffix]}\n{path.read_text(encoding='utf-8').rstrip()}\n````"
-    title = os.path.relpath(path, ROOT)
+    title = path.relative_to(ROOT).as_posix()
     return File.generated(config, uri, content=f"---\ntitle: {title}\n---\n\n# {title}\n\n{text}\n")

@@ -90,8 +90,7 @@ def links(text: str) -> list[str]:
 def anchors(text: str) -> set[str]:
     """List the anchors of a page's headings, as a repository's page and our site make them of their words."""
     words = [re.sub(r"\]\([^)]*\)", "", line) for line in re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)]
-    slugs = [re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in words]
-    return {*slugs, *(f"{slug}-1" for slug in slugs if slugs.count(slug) > 1)}
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in words}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT if ROOT in page.parents else INSTALLED))
@@ -108,9 +107,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_links_in_code_are_none_and_anchors_are_those_of_the_headings() -> None:
-    text = "# A `b_c`: d / e\n\n[x](y.md#z) `[](no)`\n\n```sh\n# no\n[no](no)\n```\n\n## F\n## F\n"
-    assert links(text) == ["y.md#z"]
-    assert anchors(text) == {"a-b_c-d--e", "f", "f-1"}
+    text = "# A `b_c`: d / e\n\n[x](y.md#z) `[](no)`\n\n```sh\n# no\n[no](no)\n```\n\n## [F](g.md) h\n"
+    assert links(text) == ["y.md#z", "g.md"]
+    assert anchors(text) == {"a-b_c-d--e", "f-h"}
 
 
 def test_every_command_is_in_a_how_to_page() -> None:
