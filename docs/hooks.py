@@ -88,4 +88,5 @@ def repository_file(uri: str, config: MkDocsConfig) -> File | None:
     else:
         text = f"````{LANGUAGES[path.suffix]}\n{path.read_text(encoding='utf-8').rstrip()}\n````"
     title = path.relative_to(ROOT).as_posix()
-    return File.generated(config, uri, content=f"---\ntitle: {title}\n---\n\n# {title}\n\n{text}\n")
+    heading = "" if text.startswith("# ") else f"# {title}\n\n"
+    return File.generated(config, uri, content=f"---\ntitle: {title}\n---\n\n{heading}{text}\n")

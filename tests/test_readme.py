@@ -93,7 +93,9 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in words}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT if ROOT in page.parents else INSTALLED))
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: str(page.relative_to(ROOT if ROOT in page.parents else INSTALLED))
+)
 def test_every_link_leads_somewhere(page: Path) -> None:
     for target in links(page.read_text(encoding="utf-8")):
         place, _, anchor = target.partition("#")
