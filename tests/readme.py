@@ -2,11 +2,12 @@
 
 python -m tests.readme [PAGE...]  exit 1 and a difference where a page is not true any more; all pages if none is named
 
-The commands of a page run in order in one empty folder that holds a copy of configs/ and examples/. A line `...` stands
-for lines left out. Seconds, speeds and digests may differ; losses may differ a little, as they do between processors.
-Which head of a layer takes a role is chance: in a row that begins with a head's address the words must come, for any
-head of its layer, each of them once; its figures are that head's and may differ. A picture that the page says is drawn
-by a command is drawn again, and its text compared.
+The commands of a page run in order in one empty folder that holds a copy of configs/ and examples/. A block with a title
+(```python title="task.py") is written to that file there, before the commands below it; a command with `<<'E'` goes on
+to the line `E`. A line `...` stands for lines left out. Seconds, speeds, digests and rounding errors (1e-10 and less)
+may differ; losses may differ a little, as they do between processors. Which head of a layer takes a role is chance: in
+a row that begins with a head's address the words must come, for any head of its layer, each of them once; its figures
+are that head's and may differ. A picture that the page says is drawn by a command is drawn again, and its text compared.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ WORKERS = 2  # pages at a time
 SKIPPED = ("make ", "pip ", "git ", "python3 -m venv", "source ")  # set-up, which whoever runs this has done
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 HEAD = re.compile(r"\bL(\d+)\.H\d+")
+STEP = re.compile(r'^```(?:console|\w+ title="([\w.]+)")\n(.*?)^```', re.MULTILINE | re.DOTALL)
 DRAWN = re.compile(r"drawn by\s+`(mhsa [^`]* -o (\S+\.svg))`")
 
 
@@ -135,9 +137,12 @@ def environment() -> dict[str, str]:
 
 
 def check_console(text: str, folder: Path, said: list[str]) -> list[str]:
-    """Run every command; returns what is not true any more."""
+    """Write every titled file and run every command, in order; returns what is not true any more."""
     wrong = []
-    for block in blocks(text, "console"):
+    for title, block in STEP.findall(text):
+        if title:
+            (folder / title).write_text(block, encoding="utf-8")
+            continue
         for command, shown in commands(block):
             if command.startswith(SKIPPED):
                 continue
