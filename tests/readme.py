@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 WIDTH = 80
 WORKERS = 2  # pages at a time
 SKIPPED = ("make ", "pip ", "git ", "python3 -m venv", "source ")  # set-up, which whoever runs this has done
+HERE = re.compile(r"<<'(\w+)'")  # a file that stands below the command
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 HEAD = re.compile(r"\bL(\d+)\.H\d+")
 STEP = re.compile(r'^```(?:console|\w+ title="([\w.]+)")\n(.*?)^```', re.MULTILINE | re.DOTALL)
@@ -44,9 +45,14 @@ def blocks(text: str, language: str) -> list[str]:
 def commands(block: str) -> list[tuple[str, list[str]]]:
     """Split a console block into its commands, each with the lines shown below it."""
     found: list[tuple[str, list[str]]] = []
+    end = None  # the line that ends the file which the last command reads
     for line in block.splitlines():
-        if line.startswith("$ "):
+        if end is not None:
+            found[-1] = (f"{found[-1][0]}\n{line}", [])
+            end = None if line == end else end
+        elif line.startswith("$ "):
             found.append((line[2:], []))
+            end = here[1] if (here := HERE.search(line)) else None
         elif found:
             found[-1][1].append(line)
     return found
@@ -55,6 +61,7 @@ def commands(block: str) -> list[tuple[str, list[str]]]:
 def masked(line: str) -> str:
     """Blank what changes from run to run: seconds, speed, digests, times of day, the dots of a curve, and strips."""
     line = re.sub(r"[0-9a-f]{64}|(?<=sha256\": \")\.\.\.", "<digest>", line)
+    line = re.sub(r"\b\d(\.\d+)?e-[123]\d\b", "<rounding>", line)
     line = re.sub(r"\d+\.\d+ s\b|(?<=time: about )[\d.]+ (s|min|h)\b", "<seconds>", line)
     line = re.sub(r"[\d.,]+ [KMGT]iB free", "<free>", line)
     line = re.sub(r'"seconds": \d+\.\d+', '"seconds": <seconds>', line)
@@ -153,7 +160,7 @@ def check_console(text: str, folder: Path, said: list[str]) -> list[str]:
             wrong_block = any(line.startswith("wrong: ") for line in shown)  # `mhsa check` says so on stdout
             if (done.returncode != 0) != (errors or wrong_block):
                 fault = f"exit code {done.returncode}\n{done.stderr}"
-            said.append(f"{'ok   ' if fault is None else 'WRONG'} $ {command}")
+            said.append(f"{'ok   ' if fault is None else 'WRONG'} $ {command.splitlines()[0]}")
             if fault is not None:
                 wrong.append(f"$ {command}\n{fault}")
     return wrong
