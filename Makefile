@@ -13,7 +13,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(if $(DURATIONS)
 QUICK = tests/test_architecture.py tests/config tests/renderers $(wildcard tests/core/test_attention_*.py) \
         tests/core/test_positions.py tests/commands/test_inspect_command.py
 
-.PHONY: demo lesson test quick docs faults clean
+.PHONY: demo lesson test quick docs faults dist clean
 
 demo: $(VENV)/installed
 	$(BIN)/mhsa train --config configs/copy.yaml
@@ -39,6 +39,10 @@ docs: $(VENV)/installed-docs
 faults: $(VENV)/installed-dev
 	$(BIN)/python -m tests.faults.run --long
 
+# Wheel and sdist into dist/, checked, and the wheel used in a fresh environment.
+dist:
+	.ci/release
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mhsa-cli needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
@@ -56,4 +60,4 @@ $(VENV)/installed-docs: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build site *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mhsa_cli.errors import MhsaError as MhsaError
     from mhsa_cli.errors import MhsaWarning as MhsaWarning
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each name lives: loaded when it is first asked for, so that `mhsa --help` stays fast.
 _HOMES = {

@@ -11,6 +11,7 @@ import yaml
 from packaging.requirements import Requirement
 
 import mhsa_cli
+from mhsa_cli.commands.app import COMMANDS
 from tests.test_architecture import LIBRARIES, PACKAGE, ROOMS
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +36,8 @@ def test_the_wheel_holds_every_recipe_and_the_page_of_a_report() -> None:
 
 def test_the_metadata_agree_with_the_package() -> None:
     project = PROJECT["project"]
-    assert project["version"] == mhsa_cli.__version__
+    assert "version" in project["dynamic"] and "version" not in project  # in one place
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "mhsa_cli.__version__"}
     assert all((ROOT / name).is_file() for name in (project["readme"], *project["license-files"]))
     versions = {line.rpartition(" ")[2] for line in project["classifiers"] if re.search(r":: 3\.\d+$", line)}
     assert project["requires-python"] == f">={min(versions, key=lambda version: int(version[2:]))}"
@@ -56,8 +58,10 @@ def test_every_dependency_is_pinned_within_its_range() -> None:
 def test_the_changelog_has_this_version_and_what_comes_next() -> None:
     sections = re.findall(r"^## (\S+)", read("CHANGELOG.md"), re.MULTILINE)
     assert sections[0] == "Unreleased" and mhsa_cli.__version__ in sections
-    kinds = set(re.findall(r"^### (.+)$", read("CHANGELOG.md"), re.MULTILINE))
-    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    newest = re.search(r"^## (\d\S+) - \d{4}-\d\d-\d\d\n(.*?)^## ", read("CHANGELOG.md"), re.MULTILINE | re.DOTALL)
+    assert newest and newest[1] == mhsa_cli.__version__ and newest[2].count("\n") <= 90
+    assert re.findall(r"^### (.+)$", newest[2], re.MULTILINE)[0] == "Breaking changes"
+    assert set(re.findall(r"`mhsa ([a-z][\w-]*)", newest[2])) <= set(COMMANDS)
 
 
 def test_ci_runs_the_whole_check_on_the_oldest_python() -> None:
