@@ -21,7 +21,7 @@ from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.analytic.gradient import SHORT
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack
-from tests.readme import alike, commands, missing
+from tests.readme import alike, check_console, commands, missing
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -154,3 +154,10 @@ def test_rounding_errors_may_differ_and_other_figures_may_not() -> None:
     assert alike("right: 22 laws; equal to 3.55e-15", "right: 22 laws; equal to 8.9e-16")
     assert not alike("right: 22 laws; equal to 3.55e-15", "right: 12 laws; equal to 3.55e-15")
     assert not alike("equal to 3.55e-15", "equal to 3.55e-05")
+
+
+def test_a_titled_block_is_a_file_for_the_commands_below_it(tmp_path: Path) -> None:
+    page = '```python title="a.txt"\none\n```\n```console\n$ cat a.txt\n{}\n```\n```yaml title="a.txt"\ntwo\n```\n'
+    assert check_console(page.format("one"), tmp_path, []) == []
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two\n"
+    assert check_console(page.format("two"), tmp_path, [])
