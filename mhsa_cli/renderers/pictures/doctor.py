@@ -18,7 +18,7 @@ WAYS_OUT = {
     "torch-crashed": "install it again, or another build of torch: pip install --force-reinstall torch",
     "kernels-chosen": "other kernels round differently: unset ATEN_CPU_CAPABILITY, unless it is set on purpose",
     "no-vectors": "this processor is slow for torch: expect several times the time in the docs",
-    "gpu-unused": "this torch cannot use the GPU; a model of this size is trained faster on the CPU",
+    "gpu-unused": "this torch cannot use the GPU that is here: a build of torch for CUDA can",
     "gpu-hidden": "torch does not see the GPU: CUDA_VISIBLE_DEVICES, or a driver that is older than the build of torch",
     "attention-wrong": "use train.device=cpu, or another version of torch",
     "no-metadata": "pip install mhsa-cli: without it versions of libraries cannot be compared",
