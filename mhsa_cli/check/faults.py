@@ -152,6 +152,14 @@ FAULTS: dict[str, Fault] = {
         "tensor) and fill with -inf before the softmax",
         says_by_code={"no_effect": "the mask {name} has no effect: keys that it hides are still seen"},
     ),
+    "mask_missing": Fault(
+        "no causal mask", scores.mask_off, (),
+        "no causal mask: nothing that ran hides later tokens, so every token sees them",
+        "before the softmax, scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf); "
+        "for scaled_dot_product_attention, is_causal=True; or turn on a mask that is off",
+        says_by_code={"not_required": "every token sees all others, as in an encoder; a decoder needs a causal mask, "
+                                      "and --causal requires one"},
+    ),
     "mask_inverted": Fault(
         "mask inverted", scores.mask, fills(mask="inverted"),
         "the mask is inverted: each token sees only later tokens, neither itself nor earlier ones",

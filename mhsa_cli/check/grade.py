@@ -22,6 +22,7 @@ from mhsa_cli.check.laws import LAWS, check_laws
 from mhsa_cli.check.laws.gradients import moves_output, without_gradient
 from mhsa_cli.check.laws.outcome import Outcome
 from mhsa_cli.check.locate.anatomy import place_of
+from mhsa_cli.check.locate.evidence import has_mask
 from mhsa_cli.check.match.analyse import analyse
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.match.stages import departure
@@ -37,6 +38,7 @@ GRADE_SIZES = BlockSizes(d_model=24, n_heads=4, seq_len=7, batch_size=2, max_seq
 # For blocks that cannot be called with these: d_head is a multiple of 8, 16 or 32.
 OTHER_SIZES = tuple(replace(GRADE_SIZES, d_model=width, max_seq_len=18) for width in (32, 64, 128))
 EDGES = {"weights_after_dropout"}  # named, but do not make a block wrong
+BIDIRECTIONAL = "not_required"  # code of a missing mask that is a remark
 
 
 def grade(
@@ -83,7 +85,7 @@ def _joined(grade: Grade, arguments: Mapping[str, Any], verdict: Verdict, faults
     """Add a position of the switches: a fault that only it has makes the block wrong, an unknown kind does not."""
     text = ", ".join(f"{name}={short_repr(value)}" for name, value in arguments.items())
     known = {fault.id for fault in grade.faults}
-    more = [replace(fault, arguments=text) for fault in faults if fault.id not in known | EDGES]
+    more = [replace(fault, arguments=text) for fault in faults if fault.id not in known and not fault.edge]
     rows = grade.switched or [_position("", grade.verdict, grade.faults)]
     return replace(
         grade,
@@ -94,16 +96,16 @@ def _joined(grade: Grade, arguments: Mapping[str, Any], verdict: Verdict, faults
 
 
 def _position(arguments: str, verdict: Verdict, faults: Sequence[NamedFault]) -> Switched:
-    return Switched(arguments, verdict, [fault.id for fault in faults])
+    return Switched(arguments, verdict, [fault.id for fault in faults if not fault.edge])
 
 
 def _judged(c: Context, outcomes: Mapping[str, Outcome]) -> tuple[Verdict, list[NamedFault]]:
     """Name the faults of a block, and judge it."""
     faults = list(_faults(c, outcomes))
     failed = [name for name, outcome in outcomes.items() if outcome.passed is False and not LAWS[name].edge]
-    grave = [fault for fault in faults if fault.id not in EDGES]
-    faults = grave if failed else faults
-    if not faults and failed == [REFERENCE] and c.match is None:
+    grave = [fault for fault in faults if not fault.edge]
+    faults = [fault for fault in faults if fault.id not in EDGES] if failed else faults
+    if not grave and failed == [REFERENCE] and c.match is None:
         return "unclear", faults
     return "wrong" if failed or grave else "right", faults
 
@@ -129,6 +131,8 @@ def _faults(c: Context, outcomes: Mapping[str, Outcome]) -> Iterator[NamedFault]
     if c.call_form.mask_name and len(names) > 1 and "mask_inverted" in names:
         names.remove("mask_inverted")  # the meaning of True in a mask argument was chosen here
     departs = c.block.source.place_in(*place) if len(names) == 1 and (place := departure(c)) else ""
+    if "mask_no_effect" in names and not c.call_form.mask and not has_mask(c.called, c.hides_scores):
+        names[names.index("mask_no_effect")], departs = "mask_missing", ""  # the tensors differ where none is
     for name in names:
         fault = _fault(c, name, c.match.difference if c.match else None)
         yield replace(fault, place=fault.place or departs, departs=departs)
@@ -140,6 +144,10 @@ def _faults(c: Context, outcomes: Mapping[str, Outcome]) -> Iterator[NamedFault]
         yield mask_fault(c.block, c.instance, c.call_form, c.x)
     if c.mask_gap:
         yield _fault(c, "mask_with_a_hole", facts=c.mask_gap)
+    if not c.causal and c.match and c.match.spec.mask == "none":
+        yield replace(
+            _fault(c, "mask_missing", code=BIDIRECTIONAL), instead="", line=None, place="", file="", edge=True
+        )
     consequence = bool(names or c.nondeterminism) or c.match is None
     broken = {name: outcome for name, outcome in outcomes.items() if outcome.passed is False}
     unregistered = "parameters_registered" in broken
@@ -199,7 +207,5 @@ def _notes(c: Context) -> Iterator[Note]:
         yield make_note("padding", name=c.padding)
     noted = c.padding or (c.call_form.mask_name if c.rejects_masks else "")
     yield from untested(c.instance.call, c.call_form, c.instance.supplied, noted)
-    if not c.causal and c.match and not c.match.faults and not c.mask_rows:
-        yield make_note("no_mask")
     if c.match and not c.match.faults and c.heads == 1 and c.match.layout.roles.out is None:
         yield make_note("bare_head")

@@ -43,7 +43,6 @@ NOTES = {
     "time_first": "time comes first: x is (T, B, D); with (B, T, D) the block would attend over the rows of the batch",
     "padding": "{name} is a padding mask: none that hides a token is passed, so it is not tested",
     "untested": "argument {name} is not passed, so its effect is not tested",
-    "no_mask": "no causal mask: every token sees all others; attention of a decoder needs one",
     "bare_head": "one head without an output projection",
     "other_sizes": "graded with d_model {d_model} and d_head {d_head}: it cannot be called with the usual sizes",
     "unused_argument": "no parameter is called {name!r} (--with); there are {names:all}",

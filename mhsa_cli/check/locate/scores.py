@@ -210,6 +210,21 @@ def mask(a: Anatomy) -> ast.AST | None:
     return named or last(a.everything, lambda n: isinstance(n, ast.Assign) and a.is_mask(n.value)) or scores(a)
 
 
+def mask_off(a: Anatomy) -> ast.AST | None:
+    """A masking that hides nothing, such as is_causal=False; None where no node of a mask ran."""
+
+    def of_a_mask(node: ast.AST) -> bool:
+        if isinstance(node, ast.AugAssign):
+            return a.is_mask(node.value)
+        return a.is_masking(node) and (syntax.called(node) != "where" or any(map(a.is_mask, _arguments(node))))
+
+    return first(a.until_values, of_a_mask)
+
+
+def _arguments(node: ast.AST) -> list[ast.expr]:
+    return node.args if isinstance(node, ast.Call) else []
+
+
 def mask_shape(a: Anatomy) -> ast.AST | None:
     """What gives a mask its shape: a transpose where it is applied, a triangle, a comparison."""
 

@@ -196,7 +196,7 @@ def fault_parts(grade: Grade) -> list[tuple[NamedFault, list[tuple[str, str]]]]:
     for number, fault in enumerate(sorted(grade.faults, key=lambda fault: fault.edge)):
         is_verdict = number == 0 and grade.verdict == "wrong" and not fault.edge
         texts = [("", "" if is_verdict else fault.explanation), ("instead", fault.instead)]
-        shown = "" if "error" in fault.facts else "shown by a law"
+        shown = "" if "error" in fault.facts or (fault.edge and not fault.law) else "shown by a law"
         texts += [] if joint and not fault.edge else [("", _match([fault]) or shown)]
         parts.append((fault, [(label, on_one_line(text)) for label, text in texts if text.strip()]))
     return parts
