@@ -11,9 +11,8 @@ from itertools import count
 from mhsa_cli.core.statistics import median_of, signed_rank_test
 from mhsa_cli.core.sweep_report import neighbours
 from mhsa_cli.records.claims import LEVEL
-from mhsa_cli.records.sweep import LEAST_VALUES, MEASURES, SeedPower
+from mhsa_cli.records.sweep import LEAST_VALUES, MEASURES, ROUNDING, SeedPower, least_for_ranks
 
-ROUNDING = 1e-9  # of a p-value
 DRAWS, MOST = 200, 400  # simulated sweeps, and seeds in one: with more, the power is at least as large
 
 
@@ -27,7 +26,7 @@ def seed_power(cells: Sequence[Mapping[str, str]], seeds: int) -> SeedPower | No
         seeds=seeds,
         pairs=pairs,
         comparisons=comparisons,
-        least_for_ranks=next(n for n in count(LEAST_VALUES) if ranks_can_show(n, comparisons_of(pairs, n))),
+        least_for_ranks=least_for_ranks(comparisons_of(pairs, LEAST_VALUES)),
         least_for_success=next(n for n in count(1) if most_successes(n, comparisons_of(pairs, n)) is not None),
         most_successes=most_successes(seeds, comparisons),
     )
@@ -36,11 +35,6 @@ def seed_power(cells: Sequence[Mapping[str, str]], seeds: int) -> SeedPower | No
 def comparisons_of(pairs: int, n: int) -> int:
     """Count the comparisons that n seeds allow: of success alone below LEAST_VALUES."""
     return pairs * (len(MEASURES) if n >= LEAST_VALUES else 1)
-
-
-def ranks_can_show(n: int, comparisons: int) -> bool:
-    """Whether n differences of one sign pass Holm's first step: p = 2 / 2^n by the signed-rank test."""
-    return n >= LEAST_VALUES and comparisons * 2.0 ** (1 - n) <= LEVEL
 
 
 def most_successes(n: int, comparisons: int) -> int | None:
@@ -63,7 +57,7 @@ def _log_comb(n: int, k: int) -> float:
 
 def chance_to_show(n: int, comparisons: int) -> float:
     """Estimate how often n seeds show that normal runs differ by one standard deviation, at Holm's first step."""
-    if not ranks_can_show(n, comparisons):
+    if n < least_for_ranks(comparisons):
         return 0.0
     draw, shown = random.Random(0), 0
     for _ in range(DRAWS):

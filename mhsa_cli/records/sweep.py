@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from mhsa_cli.records.claims import Status
+from mhsa_cli.records.claims import LEVEL, Status
 from mhsa_cli.records.labels import Label
 from mhsa_cli.records.timeline import Interval, LossDrop
 from mhsa_cli.records.training import EndedBy
@@ -20,8 +20,18 @@ UNREAD = (EXCLUDED, DAMAGED)  # trials without figures
 Measure = Literal["steps", "loss", "success"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 LEAST_VALUES = 6  # of n values, all lie on one side of their median in 2 / 2**n of cases: above 5% up to n = 5
+ROUNDING = 1e-9  # of a p-value
 TrialCurve = tuple[float, Sequence[Sequence[float]]]  # a trial's final loss, and (step, loss) while it trained
 Bounds = tuple[float, float]  # a value that lies between two numbers: equal ones if it is known, or infinite
+
+
+def least_for_ranks(comparisons: int) -> int:
+    """Return the fewest seeds that can show one of so many differences in steps or loss.
+
+    If all n differences of the seeds have one sign, the signed-rank test's p is 2 / 2^n; Holm's first step multiplies it
+    by the number of comparisons. LEAST_VALUES at least, as a difference that is shown has an interval.
+    """
+    return max(LEAST_VALUES, math.ceil(1 + math.log2(max(1, comparisons) / LEVEL) - ROUNDING))
 
 
 @dataclass(frozen=True, slots=True)

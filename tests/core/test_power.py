@@ -7,10 +7,10 @@ import math
 
 import pytest
 
-from mhsa_cli.core.power import DRAWS, chance_to_show, most_successes, ranks_can_show, seed_power, success_p
+from mhsa_cli.core.power import DRAWS, chance_to_show, most_successes, seed_power, success_p
 from mhsa_cli.core.statistics import signed_rank_test
 from mhsa_cli.records.claims import LEVEL
-from mhsa_cli.records.sweep import LEAST_VALUES
+from mhsa_cli.records.sweep import LEAST_VALUES, least_for_ranks
 from tests.benchmarks.sweep_statistics import power
 
 
@@ -22,7 +22,7 @@ def test_p_values_are_those_of_fisher_and_of_the_signed_ranks(n: int) -> None:
         assert success_p(n, k) == pytest.approx(fisher_exact([[n, 0], [k, n - k]]).pvalue, rel=1e-9)
     least = signed_rank_test([(0.5, 0.5)] * n)
     for m in (1, 3, 21, 1000):
-        assert ranks_can_show(n, m) == (n >= LEAST_VALUES and m * least <= LEVEL)
+        assert (n >= least_for_ranks(m)) == (n >= LEAST_VALUES and m * least <= LEVEL)
 
 
 def test_the_least_seeds_by_hand() -> None:

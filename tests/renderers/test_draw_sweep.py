@@ -5,10 +5,17 @@ from dataclasses import replace
 
 import pytest
 
+from mhsa_cli.core import sweep_report
+from mhsa_cli.core.power import seed_power
 from mhsa_cli.records.claims import Status
-from mhsa_cli.records.sweep import Measure, Median, PairStats, SweepReport
+from mhsa_cli.records.sweep import LEAST_VALUES, Measure, Median, OwnStats, PairStats, SweepReport, TrialResult
 from mhsa_cli.renderers.pictures.sweep import interval, sweep_table
-from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, ONE_SEED, PENDING, pair_words
+from mhsa_cli.renderers.pictures.sweep_labels import medians_table
+from mhsa_cli.renderers.pictures.sweep_onsets import onsets_table
+from mhsa_cli.renderers.pictures.sweep_pairs import pairs_table
+from mhsa_cli.renderers.pictures.sweep_plan import too_few
+from mhsa_cli.renderers.pictures.sweep_scores import own_scores_table
+from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, ONE_SEED, PENDING, needed, pair_words
 from tests.renderers.drawn import COLOR, SURFACES, golden, on
 from tests.renderers.swept import FAILED, GROUPS, KEY, PAIRS, REPORT, TRIALS
 
@@ -129,7 +136,10 @@ def test_many_pairs_tell_only_the_differences_and_count_the_rest() -> None:
 
 def test_comparisons_that_were_not_made_are_not_called_without_difference() -> None:
     text = joined(plain(replace(REPORT, pairs=PAIRS[:1] * 15)))
-    assert "15 of 15 comparisons: too few seeds, 6 are needed" in text and NO_DIFFERENCE not in text
+    assert (
+        "15 of 15 comparisons: too few seeds: an interval needs 6 seeds, a difference 10" in text
+        and NO_DIFFERENCE not in text
+    )
     waiting = [replace(PAIRS[1], status=Status.NOT_MEASURED, pending=True)] * 4
     text = joined(plain(replace(REPORT, pairs=[*PAIRS[:1] * 15, *waiting])))
     assert "15 of 19 comparisons: too few" in text and f"4 of 19 comparisons: {PENDING}" in text
@@ -179,7 +189,13 @@ def test_equal_success_is_left_to_the_table() -> None:
         (Median(INF, 0.5, INF, 16), None, Status.SHOWN, "loss", "2 heads end at least 0.5 nats higher"),
         (Median(-INF, -INF, -INF, 16), None, Status.OPPOSITE, "steps", "most runs with 1 head diverge"),
         (Median(1.0, None, None, 1), 1.0, Status.NOT_MEASURED, "loss", ONE_SEED),
-        (Median(1.0, None, None, 4), 1.0, Status.NOT_MEASURED, "loss", "4 seeds are too few, 6 are needed"),
+        (
+            Median(1.0, None, None, 4),
+            1.0,
+            Status.NOT_MEASURED,
+            "loss",
+            "4 seeds are too few: an interval needs 6 seeds, a difference 9",
+        ),
     ],
 )
 def test_a_difference_in_words(middle: Median, mean: float | None, status: Status, measure: Measure, said: str) -> None:
@@ -207,3 +223,47 @@ def test_a_setting_that_was_not_trained_shows_no_figures() -> None:
     nothing = replace(GROUPS[0], models=0, k=0, n=0, wilson95=(0.0, 1.0))
     line = next(line for line in plain(replace(REPORT, groups=[nothing], pairs=[])).splitlines() if "no result" in line)
     assert "%" not in line and "never" not in line
+
+
+@pytest.mark.parametrize("seeds", [3, 16])
+def test_a_legend_names_intervals_where_there_are_some(seeds: int) -> None:
+    few = seeds < LEAST_VALUES
+
+    def cut(found: Median) -> Median:
+        return replace(found, low=None, high=None) if few else found
+
+    own = [OwnStats("peak", Median(0.5, 0.1, 0.9, 16), Median(0.5, 0.1, 0.9, 16), 0.1, 0.0, 0.2)]
+    own = [replace(one, largest=cut(one.largest), smallest=cut(one.smallest)) for one in own]
+    groups = [
+        replace(
+            group,
+            steps_to_goal=cut(group.steps_to_goal),
+            final_loss=cut(group.final_loss),
+            formed=[replace(one, step=cut(one.step)) for one in group.formed],
+            own_scores=own,
+        )
+        for group in GROUPS
+    ]
+    report = SweepReport(
+        groups, [replace(pair, difference=pair.difference and cut(pair.difference)) for pair in PAIRS], [], 0.9
+    )
+    tables = (sweep_table, medians_table, pairs_table, onsets_table, own_scores_table)
+    for drawn in (table(report, on(120)).plain for table in tables):
+        assert ("(95% CI)" in drawn) is not few and "median" in drawn
+
+
+def test_how_many_seeds_are_needed_is_said_alike_in_the_plan_and_in_the_report() -> None:
+    cells = [{KEY: "1"}, {KEY: "2"}]
+    plan = seed_power(cells, 5)
+    trials = [
+        TrialResult(f"r{seed}", cell, seed, "finished", 1.0 + seed, 0.1, None, 1.0)
+        for cell in (0, 1)
+        for seed in (1, 2)
+    ]
+    report = sweep_report.report(cells, trials, 0.9)
+    assert plan is not None
+    said = needed(plan.least_for_ranks)
+    assert "6" in said and "7" in said and said in str(too_few(plan))
+    assert said in joined(plain(report)) and said in pair_words(report, report.pairs[0])
+    at_six = PairStats(0, 1, KEY, "loss", 0.09, 0.03, Status.NOT_SHOWN, Median(1.0, 0.5, 2.0, 6), 1.0)
+    assert "6 seeds can show none, 7 can" in pair_words(replace(report, pairs=[at_six] * 3), at_six)

@@ -12,7 +12,6 @@ from rich.text import Text
 from mhsa_cli.records.claims import Status
 from mhsa_cli.records.labels import set_words
 from mhsa_cli.records.sweep import (
-    LEAST_VALUES,
     GroupStats,
     PairStats,
     SweepReport,
@@ -24,7 +23,7 @@ from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, assemble, stacked, wrap_phrases, wrap_words
 from mhsa_cli.renderers.pictures.small_multiples import Curve, quartile_curve, small_multiples
-from mhsa_cli.renderers.pictures.sweep_figures import MORE, interval, loss_text, steps_text
+from mhsa_cli.renderers.pictures.sweep_figures import MORE, bounded, interval, loss_text, steps_text
 from mhsa_cli.renderers.pictures.sweep_onsets import onsets_table
 from mhsa_cli.renderers.pictures.sweep_scores import own_scores_table
 from mhsa_cli.renderers.pictures.sweep_words import (
@@ -34,6 +33,7 @@ from mhsa_cli.renderers.pictures.sweep_words import (
     compared,
     goal_text,
     group_name,
+    needed_for,
     pair_words,
     short_names,
 )
@@ -99,7 +99,10 @@ def _groups(report: SweepReport, surface: Surface, *, labelled: bool) -> Lines:
         return f"{group.k}/{group.n}{f', {group.pending} to come' if group.pending else ''}"
 
     success = partial(trained, lambda g: interval(g.wilson95, dash))
-    meaning = f"loss: median{' (95% CI)' if wide else ''}"
+    losses, steps = (
+        [getattr(g, part) for g in report.groups if not g.pending] for part in ("final_loss", "steps_to_goal")
+    )
+    meaning = bounded("loss: median", losses if wide else ())
     columns: list[Column[GroupStats]] = [
         *(Column(title, partial(override, key), "right", whole=True) for key, title in short_names(report).items()),
         Column(
@@ -109,7 +112,7 @@ def _groups(report: SweepReport, surface: Surface, *, labelled: bool) -> Lines:
             legend=f"success: ends with an accuracy of {goal} or above",
         ),
         Column("95% CI", success, "right", drop=1, legend="CI: of success, Wilson"),
-        Column(f"steps to {goal}", partial(trained, reached), "right", drop=2, legend="steps: median (95% CI)"),
+        Column(f"steps to {goal}", partial(trained, reached), "right", drop=2, legend=bounded("steps: median", steps)),
         Column("final loss", partial(trained, loss), "right", drop=3, legend=meaning),
         Column("most common labels", _common, wraps=True, drop=4, when=labelled),
     ]
@@ -164,7 +167,7 @@ def stated(report: SweepReport) -> list[str]:
     few = sum(pair.status is Status.NOT_MEASURED for pair in rest) - waiting
     counted = (
         (len(rest) - few - waiting, NO_DIFFERENCE),
-        (few, f"too few seeds, {LEAST_VALUES} are needed"),
+        (few, f"too few seeds: {needed_for(report)}"),
         (waiting, PENDING),
     )
     numbers = [f"{number} of {count} comparisons: {why}" for number, why in counted if number]

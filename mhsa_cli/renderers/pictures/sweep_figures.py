@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from mhsa_cli.records.sweep import Median
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
@@ -35,6 +36,11 @@ def loss_text(found: Median, dash: str) -> str:
 
 def _with_ends(middle: str, low: str, high: str, dash: str) -> str:
     return middle if low == middle == high else f"{middle} ({low}{dash}{high})"
+
+
+def bounded(legend: str, medians: Iterable[Median | None]) -> str:
+    """Add to a legend that intervals stand beside the medians, if any does."""
+    return f"{legend} (95% CI)" if any(one is not None and one.low is not None for one in medians) else legend
 
 
 def interval(ends: tuple[float, float], dash: str) -> str:

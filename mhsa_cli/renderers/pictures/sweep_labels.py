@@ -13,7 +13,7 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import percents, short, step_text
-from mhsa_cli.renderers.pictures.sweep_figures import NEVER, interval, loss_text
+from mhsa_cli.renderers.pictures.sweep_figures import NEVER, bounded, interval, loss_text
 from mhsa_cli.renderers.pictures.sweep_words import circuit_words, goal_text, short_names
 
 SETS = 3  # sets of labels of a group; the others are counted
@@ -129,7 +129,7 @@ def medians_table(report: SweepReport, surface: Surface) -> Lines:
             lambda row: loss_text(row[0].final_loss, surface.glyphs.dash) if row[0].n else "",
             "right",
             drop=1,
-            legend="final loss: median (95% CI)",
+            legend=bounded("final loss: median", (group.final_loss for group, _ in rows)),
         ),
         Column("run of median loss", lambda row: Path(row[1].run).name if row[1] else "", whole=True),
     ]

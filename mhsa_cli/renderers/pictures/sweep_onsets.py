@@ -11,7 +11,7 @@ from mhsa_cli.renderers.kit.glyphs import Glyphs
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import step_text
-from mhsa_cli.renderers.pictures.sweep_figures import steps_text
+from mhsa_cli.renderers.pictures.sweep_figures import bounded, steps_text
 from mhsa_cli.renderers.pictures.sweep_words import formed_words, short_names
 
 FormedRow = tuple[GroupStats, FormedStats, bool]  # True: the first of its group
@@ -41,7 +41,8 @@ def onsets_table(report: SweepReport, surface: Surface, *, drawn: bool = False) 
             "step",
             lambda row: steps_text(row[1].step, row[0].watched, dash) if row[1].step.n else "",
             "right",
-            legend="step: median (95% CI), of a label the onset of its first head in each model",
+            legend=bounded("step: median", (one.step for _, one, _ in rows))
+            + ", of a label the onset of its first head in each model",
         ),
         Column(f"steps 0{dash}{step_text(last)}", scale, drop=1, when=drawn),
     ]

@@ -11,7 +11,7 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import short, step_text
-from mhsa_cli.renderers.pictures.sweep_figures import loss_text, steps_text
+from mhsa_cli.renderers.pictures.sweep_figures import bounded, loss_text, steps_text
 from mhsa_cli.renderers.pictures.sweep_words import goal_text, short_names
 
 FOUND = {
@@ -20,7 +20,7 @@ FOUND = {
     Status.NOT_SHOWN: "none",
     Status.NOT_MEASURED: "not compared",
 }
-DIFFERENCE = "difference: second minus first, median over paired seeds (95% CI)"
+DIFFERENCE = "difference: second minus first, median over paired seeds"
 CORRECTED = "p: over all comparisons (Holm)"
 NO_BOUND = "no bound"  # for an end of an interval that the seeds do not bound
 
@@ -50,12 +50,13 @@ def pairs_table(report: SweepReport, surface: Surface) -> Lines:
         alone = Median(middle.estimate, None, None, middle.n)
         return steps_text(alone, group.watched, dash) if pair.measure == "steps" else loss_text(alone, dash)
 
+    differences = [pair.difference for pair in report.pairs]
     columns: list[Column[PairStats]] = [
         Column("settings", compared, wraps=True),
         Column("measure", lambda pair: titles[pair.measure]),
         Column("first", lambda pair: figure(pair.first, pair), "right", drop=2, legend="first, second: medians"),
         Column("second", lambda pair: figure(pair.second, pair), "right", drop=2),
-        Column("difference", lambda pair: _difference(pair), "right", drop=1, legend=DIFFERENCE),
+        Column("difference", lambda pair: _difference(pair), "right", drop=1, legend=bounded(DIFFERENCE, differences)),
         Column(
             "p",
             lambda pair: "" if pair.status is Status.NOT_MEASURED else _p(pair.adjusted),

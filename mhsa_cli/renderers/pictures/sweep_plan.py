@@ -8,6 +8,7 @@ from mhsa_cli.records.sweep import LEAST_VALUES, SeedPower, SweepPlan
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM
 from mhsa_cli.renderers.kit.text_lines import Lines, hanging, stacked, wrap_phrases
+from mhsa_cli.renderers.pictures.sweep_words import needed
 from mhsa_cli.text import byte_size, plural
 
 
@@ -69,7 +70,7 @@ def _comparisons(plan: SweepPlan) -> list[str]:
         return [f"comparisons: none, {why}; the interval of a median needs {LEAST_VALUES} seeds"]
     pairs, seeds = f"{plural(power.pairs, 'pair')} of neighbouring settings", plural(power.seeds, "seed")
     figures, enough = power.comparisons // power.pairs, power.seeds >= power.least_for_ranks
-    ranks = "differences" if enough else f"no difference; {power.least_for_ranks} could"
+    ranks = "differences" if enough else f"no difference: {needed(power.least_for_ranks)}"
     found = [
         f"comparisons: {pairs} x {plural(figures, 'figure')} = {power.comparisons:,}, Holm's correction at 5%",
         f"steps and loss: {seeds} can show {ranks}",
@@ -89,7 +90,7 @@ def _percent(share: float) -> str:
 def _success(power: SeedPower) -> str:
     n, most = power.seeds, power.most_successes
     if most is None:
-        return f"no difference; {power.least_for_success} could"
+        return f"no difference; {power.least_for_success} can"
     return f"a difference such as {n:,} of {n:,} against {most:,} of {n:,}, or a larger one"
 
 
@@ -99,6 +100,6 @@ def too_few(power: SeedPower | None) -> str | None:
         return None
     seeds, among = plural(power.seeds, "seed"), f"among these {plural(power.comparisons, 'comparison')}"
     if power.most_successes is None:
-        least = f"{power.least_for_success} could in success, {power.least_for_ranks} in steps and loss too"
+        least = f"in success {plural(power.least_for_success, 'seed')} can, in steps and loss {power.least_for_ranks}"
         return f"note: {seeds} can show no difference {among}; {least}"
-    return f"note: {seeds} can show no difference in steps or loss {among}; {power.least_for_ranks} could"
+    return f"note: {seeds} can show no difference in steps or loss {among}: {needed(power.least_for_ranks)}"

@@ -9,6 +9,7 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.own_scores import number_text
+from mhsa_cli.renderers.pictures.sweep_figures import bounded
 from mhsa_cli.renderers.pictures.sweep_words import short_names
 
 Row = tuple[GroupStats, OwnStats, bool]  # True: the first of its group
@@ -43,4 +44,9 @@ def own_scores_table(report: SweepReport, surface: Surface) -> Lines:
         ),
         Column("untrained", untrained, "right", drop=1, legend="untrained: 1st to 99th percentile of untrained heads"),
     ]
-    return table(columns, rows, surface, notes=["median over the seeds (95% CI)"])
+    return table(
+        columns,
+        rows,
+        surface,
+        notes=[bounded("median over the seeds", (end for _, one, _ in rows for end in (one.largest, one.smallest)))],
+    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from mhsa_cli.records.claims import Status
 from mhsa_cli.records.labels import Label
-from mhsa_cli.records.sweep import LEAST_VALUES, FormedStats, GroupStats, PairStats, SweepReport
+from mhsa_cli.records.sweep import LEAST_VALUES, FormedStats, GroupStats, PairStats, SweepReport, least_for_ranks
 from mhsa_cli.text import plural
 
 NO_DIFFERENCE = "no difference shown"
@@ -21,6 +21,16 @@ NOUNS = {
     "model.n_layers": "layer",
     "train.epochs": "epoch",
 }
+
+
+def needed(least: int) -> str:
+    """Write how many seeds an interval takes, and how many (`least`) a difference in steps or loss that is shown."""
+    return f"an interval needs {LEAST_VALUES} seeds, a difference {least}"
+
+
+def needed_for(report: SweepReport) -> str:
+    """Write `needed` of all comparisons of a report."""
+    return needed(least_for_ranks(len(report.pairs)))
 
 
 def short_names(report: SweepReport) -> dict[str, str]:
@@ -143,7 +153,7 @@ def _not_shown(report: SweepReport, pair: PairStats) -> str:
     if found.n == 1:
         return ONE_SEED
     if found.low is None or found.high is None:
-        return f"{found.n} seeds are too few, {LEAST_VALUES} are needed"
+        return f"{found.n} seeds are too few: {needed_for(report)}"
     if math.isinf(found.low) and math.isinf(found.high):
         return f"{NO_DIFFERENCE}, too few seeds {'reached the goal' if pair.measure == 'steps' else 'ended finite'}"
     alone = found.low > 0 or found.high < 0  # but not after the correction
@@ -152,7 +162,9 @@ def _not_shown(report: SweepReport, pair: PairStats) -> str:
         end = f"at most {_signed(found.high)}" if math.isinf(found.low) else f"at least {_signed(found.low)}"
     else:
         end = f"{_signed(found.low)} to {_signed(found.high)}"
-    return f"{NO_DIFFERENCE}{over}, {end} {'steps' if pair.measure == 'steps' else 'nats'}"
+    least = least_for_ranks(compared(report))
+    few = f": {found.n} seeds can show none, {least} can" if found.n < least else ""
+    return f"{NO_DIFFERENCE}{over}, {end} {'steps' if pair.measure == 'steps' else 'nats'}{few}"
 
 
 def compared(report: SweepReport) -> int:
