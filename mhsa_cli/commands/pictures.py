@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -111,10 +112,21 @@ def picture_file(
 
             need_pillow()
         return PictureFile(output, None)
-    need_matplotlib([f"-o {escape(output.with_suffix('.svg')) if ending == 'pdf' else name} --as terminal"])
+    need_matplotlib([f"-o {escape(_for_terminal(output))} --as terminal"])
     inch = None if width is None else inches(width)
     plain = Page()
     return PictureFile(output, Page(inch or plain.width, theme or plain.theme, only))
+
+
+def _for_terminal(output: Path) -> Path:
+    """The name of a figure as that of a picture of the terminal: .svg where the ending has none, or needs Pillow."""
+    if ending_of(output) == "png":
+        from mhsa_cli.renderers.files.png import need_pillow
+
+        with suppress(UsageError):
+            need_pillow()
+            return output
+    return output.with_suffix(".svg")
 
 
 def write_picture(

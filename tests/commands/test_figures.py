@@ -81,6 +81,10 @@ def test_the_picture_of_the_terminal_is_a_choice_and_needs_no_matplotlib(
         said = mhsa("curve", "no-such-run", "-o", f"x.{ending}")  # before any work
         assert (said.code, said.out) == (2, "")
         assert "pip install 'mhsa-cli[plots]'" in said.err and way in said.err
+    for module in ("PIL", "PIL.Image"):
+        monkeypatch.setitem(sys.modules, module, None)
+    hint = mhsa("curve", "tiny", "-o", "x.png").err.rpartition("; or ")[2].split()
+    assert hint == ["-o", "x.svg", "--as", "terminal"] and mhsa("curve", "tiny", *hint).code == 0
 
 
 @pytest.mark.parametrize(
