@@ -28,8 +28,8 @@ Bounds = tuple[float, float]  # a value that lies between two numbers: equal one
 def least_for_ranks(comparisons: int) -> int:
     """Return the fewest seeds that can show one of so many differences in steps or loss.
 
-    If all n differences of the seeds have one sign, the signed-rank test's p is 2 / 2^n; Holm's first step multiplies it
-    by the number of comparisons. LEAST_VALUES at least, as a difference that is shown has an interval.
+    If all n differences of the seeds have one sign, the signed-rank test's p is 2 / 2^n; Holm's first step multiplies
+    it by the number of comparisons. LEAST_VALUES at least, as a difference that is shown has an interval.
     """
     return max(LEAST_VALUES, math.ceil(1 + math.log2(max(1, comparisons) / LEVEL) - ROUNDING))
 

@@ -9,7 +9,7 @@ import pytest
 
 from mhsa_cli.check.sentences import make_note
 from mhsa_cli.records.check import Grade
-from tests.check.grading import described, grade_text
+from tests.check.grading import described, grade_text, names_of
 
 BLOCK = """
 import torch
@@ -109,7 +109,7 @@ def test_a_class_called_head_is_no_number_of_heads(tmp_path: Path) -> None:
         text = WRAPPER[: WRAPPER.index("class Wrapper")].replace("d_in, d_out_kq, d_out_v", arguments)
         text = text.replace("(d_in, d_out_kq)", f"({width}, size)").replace("(d_in, d_out_v)", f"({width}, size)")
         result = grade_text(text.replace("d_out_kq", "d").replace("= d\n", "= size\n"), "Head", tmp_path)
-        assert result.verdict == "right" and not result.faults, described(result)
+        assert result.verdict == "right" and not names_of(result), described(result)
 
 
 def test_what_is_given_reaches_the_call(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def line_with(*changes: tuple[str, str], marked: str) -> int:
 
 def test_the_block_is_right(tmp_path: Path) -> None:
     found = graded(tmp_path)
-    assert found.verdict == "right" and not found.faults, described(found)
+    assert found.verdict == "right" and not names_of(found), described(found)
 
 
 @pytest.mark.parametrize(
