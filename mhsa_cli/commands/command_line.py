@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import Any, cast, get_args
@@ -28,7 +28,9 @@ class Command(TyperCommand):
         """Read the arguments. Raises: UsageError with a hint."""
         try:
             if not ctx.resilient_parsing:  # as where a shell asks how a line may go on
-                _refuse_repeats(self, ctx, args)
+                given = _parse_all(self, ctx, args)
+                _refuse_options_as_values(self, ctx, given)
+                _refuse_repeats(self, ctx, given)
             return super().parse_args(ctx, list(args))
         except _ParseError as error:
             raise _usage_error(error, self, ctx, args) from None
@@ -98,9 +100,20 @@ def _parse_all(command: Any, ctx: Any, args: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _refuse_repeats(command: Any, ctx: Any, args: Sequence[str]) -> None:
+def _refuse_options_as_values(command: Any, ctx: Any, given: Mapping[str, Any]) -> None:
+    """Refuse an option of the command where another one wants its value; typer would use it as the value."""
+    params = [param for param in command.get_params(ctx) if param.param_type_name == "option"]
+    options = {name for param in params for name in (*param.opts, *param.secondary_opts)}
+    for param in params:
+        values = [] if param.is_flag else [str(value) for value in given.get(param.name) or ()]
+        if found := next((value for value in values if value.partition("=")[0] in options), None):
+            wanted, named = param.metavar or _accepted(param, found), f"{param.opts[0]} {param.metavar or ''}".strip()
+            message = f"{param.opts[0]}: found the option `{escape(found)}`, wanted {wanted}"
+            raise UsageError(message, f"{named}: {param.help}")
+
+
+def _refuse_repeats(command: Any, ctx: Any, given: Mapping[str, Any]) -> None:
     """Refuse a repeated option that takes one value; typer would use the last one silently."""
-    given = _parse_all(command, ctx, args)
     for param in command.get_params(ctx):
         values, option = given.get(param.name) or (), param.opts[0]
         if param.param_type_name != "option" or param.multiple or len(values) < 2:

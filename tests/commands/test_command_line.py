@@ -113,7 +113,8 @@ def test_spellings_of_one_option_are_one_option() -> None:
         told = refused("train", *twice)
         assert "a.yaml" in told and "b.yaml" in told
     assert "--linear" in refused("curve", "--log", "--linear")
-    assert "there is no such file" in refused("train", "--config", "--name")  # a value that looks like an option
+    assert "there is no such file" in refused("train", "--config", "--no-option")  # a value that looks like one
+    assert "`--name`" in refused("train", "--config", "--name")
     assert mhsa("runs", "--json", "--json") == Said(0, "[]\n", "")
 
 
@@ -285,3 +286,14 @@ def test_what_typer_cannot_read_is_one_kind_of_error(command: str, typed: list[s
 def test_an_end_that_was_asked_for_is_no_such_error() -> None:
     assert issubclass(typer.BadParameter, _ParseError)
     assert not issubclass(typer.Exit, _ParseError) and not issubclass(typer.Abort, _ParseError)
+
+
+@every_command
+def test_an_option_is_no_value_of_another(path: tuple[str, ...]) -> None:
+    for param in [] if isinstance(COMMANDS[path], Group) else COMMANDS[path].params:
+        if param.param_type_name == "option" and not param.is_flag:
+            said = mhsa(*path, param.opts[0], "--help")
+            assert (said.code, said.out) == (2, "") and all(word in said.err for word in ("--help", param.metavar or ""))
+    if path == ("inspect-heads",):
+        said = mhsa(*path, "a", "--patch", "-o", "patch.pdf")
+        assert said.code == 2 and "--patch" in said.err and "`-o`" in said.err and "L0.H1:" in said.err
