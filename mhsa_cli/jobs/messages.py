@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from mhsa_cli.errors import StorageError
+from mhsa_cli.errors import MhsaError, StorageError, UsageError
 from mhsa_cli.runs.disk import refusal
 from mhsa_cli.text import escape
 
@@ -107,10 +107,15 @@ def saying_kept(path: Path) -> Iterator[None]:
         raise StorageError(str(error.strerror), f"the results are kept: {escape(path)}") from error
 
 
-def foreseen(error: Exception) -> StorageError | None:
-    """Convert an uncaught error of the system or its memory; None for a bug. No imports: they may be what fails."""
+def foreseen(error: Exception) -> MhsaError | None:
+    """Convert an uncaught error of the system, its memory or its libraries; None for a bug.
+
+    No imports: they may be what fails.
+    """
     if isinstance(error, StdoutError):
         return StorageError(str(error.strerror))
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return UsageError("torch is not installed", "pip install torch; what else is missing: mhsa doctor")
     devices = sys.modules.get("mhsa_cli.core.devices")
     if isinstance(error, MemoryError) or (devices is not None and devices.is_out_of_memory(error)) or _is_short():
         first = str(error).partition("\n")[0]
