@@ -42,7 +42,8 @@ def test_an_example_runs(name: str, tmp_path: Path, environment: dict[str, str])
     )
     assert (done.returncode, done.stderr) == (0, "")
     wanted = {"heads.py": "offset 6", "sweep.py": "Holm's correction", "grade.py": "scale by the full width, line"}
-    assert wanted[name] in done.stdout
+    assert wanted.get(name, "") in done.stdout
+    assert (name in wanted) is not name.startswith("my_")  # those are code that commands in docs take
 
 
 def texts(cell: Any, kind: str) -> str:
