@@ -43,6 +43,13 @@ def test_the_metadata_agree_with_the_package() -> None:
     assert project["requires-python"] == f">={min(versions, key=lambda version: int(version[2:]))}"
 
 
+def test_the_citation_is_that_of_this_version() -> None:
+    cited = yaml.safe_load(read("CITATION.cff"))
+    assert cited["version"] == mhsa_cli.__version__
+    assert f"## {cited['version']} - {cited['date-released']}\n" in read("CHANGELOG.md")
+    assert cited["authors"] == [{"name": "mhsa-cli contributors"}] and cited["license"] == PROJECT["project"]["license"]
+
+
 def test_every_dependency_is_pinned_within_its_range() -> None:
     pins = dict(line.lower().split("==") for line in read("constraints.txt").splitlines() if "==" in line)
     extras = PROJECT["project"]["optional-dependencies"]
