@@ -68,6 +68,12 @@ class UsageError(MhsaError):
     code = "usage"
 
 
+class TorchError(UsageError):
+    """torch is not installed, or its installation is broken."""
+
+    code = "torch"
+
+
 def unwanted(where: str, found: object, wanted: str, hint: str | None = None) -> UsageError:
     """Make the error of an option or argument whose value is not accepted."""
     return UsageError(f"{where}: found `{escape(str(found))}`, wanted {wanted}", hint)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import torch
+from contextlib import suppress
 
-import mhsa_cli.check.confirm
+with suppress(ImportError, OSError):  # each process then tells that torch cannot be imported
+    import torch
 
-torch.set_num_threads(1)
+    import mhsa_cli.check.confirm
+
+    torch.set_num_threads(1)
 
 __all__ = ["mhsa_cli"]

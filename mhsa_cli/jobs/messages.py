@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from mhsa_cli.errors import MhsaError, StorageError, UsageError
+from mhsa_cli.errors import MhsaError, StorageError, TorchError
 from mhsa_cli.runs.disk import refusal
 from mhsa_cli.text import escape
 
@@ -108,20 +108,33 @@ def saying_kept(path: Path) -> Iterator[None]:
 
 
 def foreseen(error: Exception) -> MhsaError | None:
-    """Convert an uncaught error of the system, its memory or its libraries; None for a bug.
-
-    No imports: they may be what fails.
-    """
+    """Convert an uncaught error of the system, memory or torch; None for a bug. No imports: they may be what fails."""
     if isinstance(error, StdoutError):
         return StorageError(str(error.strerror))
-    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        return UsageError("torch is not installed", "pip install torch; what else is missing: mhsa doctor")
     devices = sys.modules.get("mhsa_cli.core.devices")
     if isinstance(error, MemoryError) or (devices is not None and devices.is_out_of_memory(error)) or _is_short():
         first = str(error).partition("\n")[0]
         lower = f"{LOWER_MEMORY}, or " if "torch" in sys.modules else ""
         return StorageError(f"out of memory{f': {first}' if first else ''}", f"{lower}give it more memory")
+    if _is_of_torch(error):
+        first = str(error).strip().partition("\n")[0]
+        way = "install torch again: pip install --force-reinstall torch; what is installed: mhsa doctor"
+        return TorchError(f"torch cannot be imported: {type(error).__name__}: {escape(first)}", way)
     return refusal(error) if isinstance(error, OSError) else None
+
+
+def _is_of_torch(error: Exception) -> bool:
+    """Whether an error is that of importing torch: raised while its package was executed, or because there is none."""
+    if not isinstance(error, ImportError | OSError):
+        return False
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return True
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == "torch" and trace.tb_frame.f_code.co_name == "<module>":
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _is_short() -> bool:

@@ -293,7 +293,9 @@ def test_an_option_is_no_value_of_another(path: tuple[str, ...]) -> None:
     for param in [] if isinstance(COMMANDS[path], Group) else COMMANDS[path].params:
         if param.param_type_name == "option" and not param.is_flag:
             said = mhsa(*path, param.opts[0], "--help")
-            assert (said.code, said.out) == (2, "") and all(word in said.err for word in ("--help", param.metavar or ""))
+            assert (said.code, said.out) == (2, "") and all(
+                word in said.err for word in ("--help", param.metavar or "")
+            )
     if path == ("inspect-heads",):
         said = mhsa(*path, "a", "--patch", "-o", "patch.pdf")
         assert said.code == 2 and "--patch" in said.err and "`-o`" in said.err and "L0.H1:" in said.err

@@ -28,7 +28,6 @@ from packaging.version import Version
 from mhsa_cli.config.recipes import recipes
 from mhsa_cli.jobs import doctor
 from mhsa_cli.jobs.doctor import imports, libraries, machine
-from mhsa_cli.jobs.messages import foreseen
 from mhsa_cli.renderers.pictures.doctor import WAYS_OUT
 from tests.commands.examined import good_imports
 from tests.commands.shell import Said, environment, mhsa, mhsa_on_terminal
@@ -342,9 +341,3 @@ def test_torch_is_not_loaded_by_the_command_itself(here: Path) -> None:
         [sys.executable, "-c", code], env=environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0 and json.loads(done.stdout), done.stderr
-
-
-def test_a_command_that_needs_torch_names_it_where_it_is_missing() -> None:
-    missing = foreseen(ModuleNotFoundError("no", name="torch"))
-    assert missing is not None and (missing.exit_code, missing.code) == (2, "usage") and missing.hint
-    assert foreseen(ModuleNotFoundError("no", name="torch.nothing")) is None

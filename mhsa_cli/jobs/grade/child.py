@@ -25,6 +25,7 @@ import psutil
 
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.grade.processes import adopt_orphans, end_descendants
+from mhsa_cli.jobs.messages import foreseen
 from mhsa_cli.records.check import GradeOptions
 
 PRINTED, TRACE, WORK = "printed", "trace", "work"  # names in the folder of the process
@@ -85,8 +86,11 @@ def _grade(job: Job, send: Callable[..., None]) -> None:
     send(stage="starting")
     from mhsa_cli.check.source.load import load
 
-    importlib.import_module(READY)
-    grader = importlib.import_module(job.grader)
+    try:
+        importlib.import_module(READY)
+        grader = importlib.import_module(job.grader)
+    except (ImportError, OSError) as error:
+        raise foreseen(error) or error from error
     _limit(job)
     send(started=True, stage="loading")
     faulthandler.dump_traceback_later(job.seconds, file=_trace)
