@@ -8,6 +8,9 @@ WORKERS ?= 2
 # `make test DURATIONS=25` also lists the 25 slowest tests.
 DURATIONS ?=
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(if $(DURATIONS),--durations=$(DURATIONS))
+# What pip, which is silent, takes; and how a shell finds the command that a training ends with.
+INSTALLING = echo "installing into $(VENV): torch alone is about 200 MB for CPUs, several GB with CUDA; a few minutes"
+ACTIVATE = echo "so that a shell finds mhsa: source $(BIN)/activate"
 # What a changed line breaks first: the walls between the rooms, the config, every picture, the laws of attention and of
 # positions, and a run that is trained and looked at. Whole folders and names by pattern: a new file there is in it.
 QUICK = tests/test_architecture.py tests/config tests/renderers $(wildcard tests/core/test_attention_*.py) \
@@ -17,9 +20,11 @@ QUICK = tests/test_architecture.py tests/config tests/renderers $(wildcard tests
 
 demo: $(VENV)/installed
 	$(BIN)/mhsa train --config configs/copy.yaml
+	@$(ACTIVATE)
 
 lesson: $(VENV)/installed
 	$(BIN)/mhsa train --config configs/repeat.yaml
+	@$(ACTIVATE)
 
 # Compiled tests are kept, whatever the environment says: compiling them is half of collecting them.
 test quick: export PYTHONDONTWRITEBYTECODE =
@@ -48,10 +53,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
+	@$(INSTALLING)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
 $(VENV)/installed-dev: $(BIN)/python pyproject.toml constraints.txt
+	@$(INSTALLING)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 

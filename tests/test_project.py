@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 
@@ -110,3 +112,13 @@ def test_the_map_names_what_exists() -> None:
             assert (ROOT / path).is_file()
         else:
             assert set(filter(None, names.split(", "))) <= defined(PACKAGE / path), path
+
+
+@pytest.mark.parametrize("goal", ["demo", "lesson"])
+def test_make_says_what_it_installs_and_how_a_shell_finds_the_command(goal: str, tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    command = ["make", "-n", goal, f"VENV={venv}"]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S603
+    pip = next(number for number, line in enumerate(lines) if "pip install" in line)
+    assert lines[pip - 1].startswith(f'echo "installing into {venv}: ')
+    assert "mhsa train" in lines[-2] and lines[-1].startswith("echo ") and f"source {venv}/bin/activate" in lines[-1]
