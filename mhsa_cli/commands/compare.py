@@ -37,13 +37,13 @@ from mhsa_cli.renderers.figures.sheet_options import COMPARE_PARTS, Page
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
 from mhsa_cli.renderers.kit.ticks import fixed, percents
-from mhsa_cli.renderers.pictures.compare import beside, differing_settings, matched_heads, unmatched
+from mhsa_cli.renderers.pictures.compare import ONE_SEED_EACH, beside, differing_settings, matched_heads, unmatched
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.runs.listing import origin_of, run_argument
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
-from mhsa_cli.text import escape, plural
+from mhsa_cli.text import escape, plural, quoted
 
 if TYPE_CHECKING:
     from mhsa_cli.renderers.figures.sheet import PaperFigure
@@ -97,6 +97,10 @@ def compare(
         return
     paper = Paper()
     paper.draw(_picture(comparison, paper.surface))
+    if comparison.sweep is not None:
+        paper.say(f"\n{ONE_SEED_EACH}")
+        if comparison.sweep:
+            paper.offer(f"  mhsa sweep {' '.join(map(quoted, comparison.sweep))}")
     paper.next(f"mhsa inspect-heads {run_argument(second.path)}{step_option(comparison.steps[1])}")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from mhsa_cli.config.custom_attention import find_block, is_file
 from mhsa_cli.config.own_file import OwnCode, OwnCodes
 from mhsa_cli.config.own_task import find_task, is_own, recorded_digest
+from mhsa_cli.config.scalars import write
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import DATA_FILES
 from mhsa_cli.core.heads.comparable import why_not_comparable
@@ -18,12 +19,13 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import flat, run_config
 from mhsa_cli.jobs.steps import evaluations, find_step
 from mhsa_cli.records.heads import Matching
-from mhsa_cli.runs.listing import final_figures, origin_of
+from mhsa_cli.runs.listing import CONFIG, final_figures, origin_of
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape
 
 Settings = tuple[dict[str, Any], dict[str, Any]]  # of the first run and of the second, by "section.key"
 Labels = dict[Head, str]
+SEEDS = 8  # of the sweep that would tell two settings apart
 Steps = tuple[int | None, int | None]
 Codes = tuple[OwnCode, OwnCode]  # what the user wrote of each
 
@@ -33,7 +35,8 @@ class Comparison:
     """The comparison of two runs; each pair holds the first run's part and the second's.
 
     `steps` are None for the end of a run. `note` gives the reason if heads were not matched, or the older checkpoint
-    that was used for it.
+    that was used for it. `sweep` are the arguments of a sweep over the setting in which they differ, for two trained
+    runs that differ in any; without arguments if they differ in more, or in one that no sweep takes.
     """
 
     folders: tuple[RunDir, RunDir]
@@ -43,6 +46,7 @@ class Comparison:
     matching: Matching | None
     note: str
     labels: tuple[Labels, Labels]
+    sweep: Sequence[str] | None = None
 
 
 def find_steps(first: RunDir, second: RunDir, given: Sequence[str]) -> Steps:
@@ -65,7 +69,21 @@ def compare_runs(first: RunDir, second: RunDir, named: OwnCodes, steps: Steps = 
     if matching is not None and not note:
         labels = _labels(first, steps[0], codes[0]), _labels(second, steps[1], codes[1])
     finals = _final(first, steps[0]), _final(second, steps[1])
-    return Comparison(runs, steps, _differences(runs, configs), finals, matching, note, labels)
+    settings = _differences(runs, configs)
+    trained = not any(origin_of(run.read_run_json()) for run in runs)
+    sweep = _sweep(first, configs, settings) if trained and any(settings) else None
+    return Comparison(runs, steps, settings, finals, matching, note, labels, sweep)
+
+
+def _sweep(run: RunDir, configs: tuple[Config, Config], settings: Settings) -> list[str]:
+    """Write the arguments of a sweep over the one setting in which two runs differ, the seed aside; [] if none does."""
+    keys = {*settings[0], *settings[1]} - {"train.seed"}
+    own = any(is_file(config.model.attention) or is_own(config.task.name) for config in configs)
+    values = [write(one[key]) for key in keys for one in settings if isinstance(one.get(key), bool | int | float | str)]
+    if own or len(keys) > 1 or len(values) != 2 * len(keys) or any(set(value) & set(",/:[ ") for value in values):
+        return []
+    file = str(run.path / CONFIG)
+    return ["--config", file, *(f"{key}={','.join(values)}" for key in keys), "--seeds", str(SEEDS)]
 
 
 def _differences(runs: tuple[RunDir, RunDir], configs: tuple[Config, Config]) -> Settings:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mhsa_cli.renderers.pictures.compare import ONE_SEED_EACH
 from tests.commands.shell import codes_without_torch, facts, mhsa, tree, without_hashes
 
 OTHER = ["--config", "tiny.yaml", "--name", "other"]
@@ -194,6 +195,20 @@ def test_the_whole_comparison_in_a_file(tiny: Path) -> None:
 def test_it_fits(width: int, other: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     said = mhsa("compare", "tiny", "other")
-    picture = said.out.split("\nnext:")[0]
+    picture = said.out.split("  mhsa sweep")[0]
     assert said.code == 0 and max(map(len, picture.splitlines())) <= width
     assert mhsa("compare", "tiny", "other", encoding="ascii").out.isascii()
+
+
+def test_one_seed_each_leads_to_the_sweep_that_would_tell(other: Path, tiny: Path) -> None:
+    said = mhsa("compare", "tiny", "other").out
+    assert said.index(ONE_SEED_EACH.split(";")[0]) < said.index("mhsa sweep ") < said.index("next:")
+    line = next(line for line in said.splitlines() if "mhsa sweep" in line)
+    command = line.split()[2:]
+    assert command == ["--config", "runs/tiny/config.yaml", "model.n_heads=3,2", "--seeds", "8"]
+    assert mhsa("sweep", *command, "--dry-run").code == 0
+    assert "mhsa sweep" not in mhsa("compare", "tiny", "tiny").out
+    both = mhsa("train", "--config", "tiny.yaml", "--name", "both", "n_heads=2", "lr=0.5", "-q")
+    assert both.code == 0
+    said = mhsa("compare", "tiny", "both").out  # no sweep of one setting tells two apart
+    assert ONE_SEED_EACH.split(";")[0] in said and "mhsa sweep" not in said

@@ -17,6 +17,7 @@ from mhsa_cli.text import Head, typed
 Names = tuple[str, str]
 Labels = Mapping[Head, str]
 Pair = tuple[Head, Head, float]
+ONE_SEED_EACH = "one seed each: the seed alone may make this difference; a sweep over several seeds tells"
 UNTESTED = {
     Untested.CUSTOM: "custom attention has none",
     Untested.SIZE: "they would have too many weights",
