@@ -19,7 +19,7 @@ from mhsa_cli.jobs.grade.reports import check_free, report_names, write_reports,
 from mhsa_cli.jobs.grade.runner import Limits, grade_all
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records.check import Grade, GradeOptions
-from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
+from mhsa_cli.renderers.pictures.check import fitted_grade, grade_picture, grades_table
 from mhsa_cli.renderers.pictures.check_csv import grades_csv
 from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
 from mhsa_cli.renderers.pictures.check_words import by_fault, faults_of
@@ -57,6 +57,7 @@ def check(
         bool | None, flag("--causal/--no-causal", "require a causal mask, or none [default: detect]")
     ] = None,
     order: Annotated[str | None, option("--order", "qkv", "order in a fused projection [default: detect]")] = None,
+    verbose: Annotated[bool, flag("--verbose, -v", "list all laws, also on a low terminal")] = False,
     rope: Annotated[
         str | None, option("--rope", "KIND", "rotary positions: none, interleaved or half [default: detect]")
     ] = None,
@@ -97,7 +98,7 @@ def check(
         raise results[0].error
     grades = [result.grade for result in results]
     passed = is_passed(rows, grades)
-    _print(grades, many, as_json, markdown, passed)
+    _print(grades, many, as_json, markdown, passed, verbose)
     if table is not None:
         tell(f"wrote {escape(write_table(table, grades_csv(grades)))}")
     if out is not None:
@@ -132,7 +133,7 @@ def _pairs(given: Sequence[str]) -> Sequence[str]:
     return given
 
 
-def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool, passed: bool) -> None:
+def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool, passed: bool, verbose: bool) -> None:
     if as_json:
         documents = [{"block": grade.block, **_document(grade)} for grade in grades]
         counted = {fault.id: len(owners) for fault, owners in by_fault(grades)}
@@ -144,7 +145,9 @@ def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool, p
     elif many:
         paper.draw(grades_table(grades, paper.surface))
     else:
-        paper.draw(grade_picture(grades[0], paper.surface))
+        surface = paper.surface
+        whole = verbose or not surface.animate
+        paper.draw(grade_picture(grades[0], surface) if whole else fitted_grade(grades[0], surface, surface.height - 1))
 
 
 def _document(grade: Grade) -> dict[str, Any]:

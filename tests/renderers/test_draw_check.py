@@ -12,7 +12,7 @@ from rich.text import Text
 from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault, Note
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.pictures import check_words as words
-from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
+from mhsa_cli.renderers.pictures.check import fitted_grade, grade_picture, grades_table
 from tests.renderers import graded as g
 from tests.renderers.drawn import COLOR, SURFACES, golden, on
 
@@ -253,3 +253,19 @@ def test_a_table_sets_a_text_under_its_row() -> None:
     columns = [Column("x", itemgetter(0)), Column("y", itemgetter(1))]
     lines = table(columns, rows, on(22), under=lambda row: "under a, over two lines" if row[0] == "a" else "")
     assert lines.plain.splitlines() == ["x  y", "a  1", "  under a, over two", "  lines", "b  2"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("rows", [1, 15, 23, 40, 200])
+def test_a_report_in_few_rows_keeps_the_verdict_the_faults_and_the_way_on(rows: int, width: int) -> None:
+    surface = on(width)
+    for grade in REPORTS:
+        whole, shown = grade_picture(grade, surface).plain, fitted_grade(grade, surface, rows).plain
+        assert shown == whole if len(whole.splitlines()) <= rows else len(shown) <= len(whole)
+        assert shown.splitlines()[0] == whole.splitlines()[0] and shown.splitlines()[-1] == whole.splitlines()[-1]
+        failed = [law.title for law in grade.laws if words.state_of(law, grade) not in words.PLAIN_STATES]
+        assert all(title in " ".join(shown.split()) for title in failed)
+        left_out = [law for law in grade.laws if words.state_of(law, grade) in words.PLAIN_STATES]
+        if shown != whole and left_out:
+            counts = [int(word) for word in words.unlisted(grade, [], False).split() if word.isdigit()]
+            assert sum(counts) == len(grade.laws) and "-v" in shown

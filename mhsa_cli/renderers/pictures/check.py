@@ -15,6 +15,7 @@ from mhsa_cli.renderers.kit.table import Column, table, table_width
 from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, Piece, cut, hanging, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed
 from mhsa_cli.renderers.pictures import check_words as words
+from mhsa_cli.renderers.pictures.training_end import rows_of
 from mhsa_cli.text import escape
 
 Row = tuple[str, Grade]
@@ -22,8 +23,22 @@ SIDE_BY_SIDE = 100  # columns; in a narrower table the finding stands under its 
 LONGEST = 300  # columns of one finding in a table of many grades
 
 
-def grade_picture(grade: Grade, surface: Surface) -> Lines:
-    """Report one grade: verdict, faults, how the block is built and called, laws, notes, next step."""
+def fitted_grade(grade: Grade, surface: Surface, rows: int) -> Lines:
+    """Report one grade in so many rows if possible, so that verdict and next step stay in sight."""
+    pictures = (grade_picture(grade, surface, brief=brief) for brief in (0, 1, 2))
+    tried = []
+    for picture in pictures:
+        tried.append(picture)
+        if rows_of(picture, surface.width) <= rows:
+            break
+    return tried[-1]
+
+
+def grade_picture(grade: Grade, surface: Surface, *, brief: int = 0) -> Lines:
+    """Report one grade: verdict, faults, how the block is built and called, laws, notes, next step.
+
+    `brief`: 1 only counts the laws that hold or were not tested, 2 also leaves out how the block is built and called.
+    """
     width = surface.width
     return stacked(
         [
@@ -31,9 +46,9 @@ def grade_picture(grade: Grade, surface: Surface) -> Lines:
             *_faults(grade, width),
             _switches(grade, width),
             _tried(grade, width),
-            _detected(grade, surface),
+            Lines() if brief > 1 else _detected(grade, surface),
             _mask(grade, surface),
-            _laws(grade, surface),
+            _laws(grade, surface, brief),
             _notes(grade, width),
             _next(grade, surface),
         ]
@@ -87,14 +102,17 @@ def _mask(grade: Grade, surface: Surface) -> Lines:
     return rows + [Text(INDENT + cut(" ".join(row), surface.width - len(INDENT))) for row in grade.mask]
 
 
-def _laws(grade: Grade, surface: Surface) -> Lines:
+def _laws(grade: Grade, surface: Surface, brief: int) -> Lines:
     """The laws, failed ones first, with the finding under each of those."""
+    laws = words.by_state(grade)
+    listed = [law for law in laws if not (brief and words.state_of(law, grade) in words.PLAIN_STATES)]
+    rest = hanging(words.unlisted(grade, listed, brief > 1), surface.width, DIM) if len(listed) < len(laws) else Lines()
     columns: list[Column[Law]] = [
         Column("law", lambda law: law.title, wraps=True),
         Column("result", lambda law: words.law_state(law, grade)),
         Column("max diff", words.difference, "right", drop=1),
     ]
-    return table(columns, words.by_state(grade), surface, under=words.law_finding) if grade.laws else Lines()
+    return (table(columns, listed, surface, under=words.law_finding) if listed else Lines()) + rest
 
 
 def _notes(grade: Grade, width: int) -> Lines:

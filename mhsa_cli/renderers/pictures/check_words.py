@@ -27,6 +27,7 @@ VERDICTS = {"right": "right", "wrong": "WRONG", "uncallable": "not callable", "u
 FAILURES = {TIMEOUT: "timed out", NOTHING: "nothing to grade", OUTSIDE: "link refused", UNCONFIRMED: "not confirmed"}
 # State of a law -> its word, in the order in which laws are listed.
 STATES = {"fails": "WRONG", "open": "not clear", "edge": "edge", "holds": "ok", "not tested": "not tested"}
+PLAIN_STATES = ("holds", "not tested")  # of laws that a low terminal only counts
 SHOWN_ATTEMPTS, LONGEST_ATTEMPT = 5, 300  # attempts that are shown, and characters of each
 MASK_LEGEND = "mask as measured, queries x keys: x seen, . hidden"
 UNKNOWN = ("unknown_setting", "unknown_argument")  # kinds of attempts that need a value from the user
@@ -52,6 +53,13 @@ def law_state(law: Law, grade: Grade) -> str:
 def by_state(grade: Grade) -> list[Law]:
     """Sort laws by state: failed, failed at an edge, holding, not tested."""
     return sorted(grade.laws, key=lambda law: list(STATES).index(state_of(law, grade)))
+
+
+def unlisted(grade: Grade, listed: Sequence[Law], detected: bool) -> str:
+    """Count the laws that are not listed, by their states; `detected`: what was detected is left out as well."""
+    counts = Counter(state_of(law, grade) for law in grade.laws if law not in listed)
+    parts = [f"{counts[state]} {STATES[state]}" for state in STATES if counts[state]]
+    return f"{'other ' if listed else ''}laws: {', '.join(parts)}; -v lists them{', and what was detected' if detected else ''}"
 
 
 def law_finding(law: Law) -> str:
