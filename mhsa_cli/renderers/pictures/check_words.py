@@ -59,7 +59,8 @@ def unlisted(grade: Grade, listed: Sequence[Law], detected: bool) -> str:
     """Count the laws that are not listed, by their states; `detected`: what was detected is left out as well."""
     counts = Counter(state_of(law, grade) for law in grade.laws if law not in listed)
     parts = [f"{counts[state]} {STATES[state]}" for state in STATES if counts[state]]
-    return f"{'other ' if listed else ''}laws: {', '.join(parts)}; -v lists them{', and what was detected' if detected else ''}"
+    more = ", and what was detected" if detected else ""
+    return f"{'other ' if listed else ''}laws: {', '.join(parts)}; -v lists them{more}"
 
 
 def law_finding(law: Law) -> str:
