@@ -98,8 +98,8 @@ def too_few(power: SeedPower | None) -> str | None:
     """Write in one line what the seeds of a sweep cannot show; None if they can show a difference in every figure."""
     if power is None or power.seeds >= power.least_for_ranks:
         return None
-    seeds, among = plural(power.seeds, "seed"), f"among these {plural(power.comparisons, 'comparison')}"
+    seeds, among = plural(power.seeds, "seed"), f"in {plural(power.comparisons, 'comparison')}"
     if power.most_successes is None:
-        least = f"in success {plural(power.least_for_success, 'seed')} can, in steps and loss {power.least_for_ranks}"
-        return f"note: {seeds} can show no difference {among}; {least}"
+        least = f"success needs {power.least_for_success}; of steps and loss, {needed(power.least_for_ranks)}"
+        return f"note: {seeds} can show no difference {among}: {least}"
     return f"note: {seeds} can show no difference in steps or loss {among}: {needed(power.least_for_ranks)}"
