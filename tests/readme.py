@@ -3,8 +3,8 @@
 python -m tests.readme [PAGE...]  exit 1 and a difference where a page is not true any more; all pages if none is named
 
 The commands of a page run in order in one empty folder that holds a copy of configs/ and examples/. A block with a
-title (```python title="task.py") is written to that file there, before the commands below it; a command with `<<'E'`
-goes on to the line `E`. A line `...` stands for lines left out. Seconds, speeds, digests and rounding errors (1e-10 and
+title (```python title="task.py") is written to that file there, before the commands below it. A line `...` stands for
+lines left out. Seconds, speeds, digests and rounding errors (1e-10 and
 less) may differ; losses may differ a little, as they do between processors. Which head of a layer takes a role is
 chance: in a row that begins with a head's address the words must come, for any head of its layer, each of them once;
 its figures are that head's and may differ. A picture that the page says is drawn by a command is drawn again, and its
@@ -31,29 +31,19 @@ ROOT = Path(__file__).parents[1]
 WIDTH = 80
 WORKERS = 2  # pages at a time
 SKIPPED = ("make ", "pip ", "git ", "python3 -m venv", "source ")  # set-up, which whoever runs this has done
-HERE = re.compile(r"<<'(\w+)'")  # a file that stands below the command
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 HEAD = re.compile(r"\bL(\d+)\.H\d+")
-STEP = re.compile(r'^```(?:console|\w+ title="([\w.]+)")\n(.*?)^```', re.MULTILINE | re.DOTALL)
+STEP = re.compile(r'^```(?:console|\w+ title="([\w./]+)")\n(.*?)^```', re.MULTILINE | re.DOTALL)
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DRAWN = re.compile(r"drawn by\s+`(mhsa [^`]* -o (\S+\.svg))`")
-
-
-def blocks(text: str, language: str) -> list[str]:
-    """List the fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def commands(block: str) -> list[tuple[str, list[str]]]:
     """Split a console block into its commands, each with the lines shown below it."""
     found: list[tuple[str, list[str]]] = []
-    end = None  # the line that ends the file which the last command reads
     for line in block.splitlines():
-        if end is not None:
-            found[-1] = (f"{found[-1][0]}\n{line}", [])
-            end = None if line == end else end
-        elif line.startswith("$ "):
+        if line.startswith("$ "):
             found.append((line[2:], []))
-            end = here[1] if (here := HERE.search(line)) else None
         elif found:
             found[-1][1].append(line)
     return found
@@ -99,7 +89,7 @@ def close(a: str, b: str) -> bool:
 
 
 def alike(shown: str, real: str) -> bool:
-    """Tell whether a line of the README is the line that came."""
+    """Tell whether a line of a page is the line that came."""
     if role(shown) is not None:
         return role(shown) == role(real)
     shown, real = (HEAD.sub("<head>", masked(line)) for line in (shown, real))
@@ -134,7 +124,7 @@ def missing(shown: Sequence[str], real: Sequence[str]) -> str | None:
         while jump and place < len(real) and not alike(line, real[place]):
             place += 1
         if place >= len(real) or not alike(line, real[place]):
-            return f"README: {line}\nreal:   {real[place] if place < len(real) else '(nothing more)'}"
+            return f"shown: {line}\nreal:  {real[place] if place < len(real) else '(nothing more)'}"
         place, jump = place + 1, False
     return None
 
@@ -161,7 +151,7 @@ def check_console(text: str, folder: Path, said: list[str]) -> list[str]:
             wrong_block = any(line.startswith("wrong: ") for line in shown)  # `mhsa check` says so on stdout
             if (done.returncode != 0) != (errors or wrong_block):
                 fault = f"exit code {done.returncode}\n{done.stderr}"
-            said.append(f"{'ok   ' if fault is None else 'WRONG'} $ {command.splitlines()[0]}")
+            said.append(f"{'ok   ' if fault is None else 'WRONG'} $ {command}")
             if fault is not None:
                 wrong.append(f"$ {command}\n{fault}")
     return wrong
@@ -170,7 +160,7 @@ def check_console(text: str, folder: Path, said: list[str]) -> list[str]:
 def check_python(text: str, folder: Path, said: list[str]) -> list[str]:
     """Run every Python block; its own asserts tell."""
     wrong = []
-    for block in blocks(text, "python"):
+    for block in PYTHON.findall(text):
         done = subprocess.run([sys.executable, "-c", block], cwd=folder, capture_output=True, text=True)
         said.append(f"{'ok   ' if done.returncode == 0 else 'WRONG'} python: {block.splitlines()[0]}")
         if done.returncode:

@@ -21,7 +21,7 @@ from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.analytic.gradient import SHORT
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack
-from tests.readme import alike, check_console, commands, missing
+from tests.readme import alike, check_console, missing
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -143,11 +143,6 @@ def test_heads_may_swap_roles_within_a_layer_but_no_role_may_be_missing() -> Non
         assert missing(SHOWN, wrong) is not None
     assert missing(["L0.H0 offset 6 0.9", "L0.H1 offset 5 0.8"], ["L0.H0 offset 5 0.7", "L0.H1 offset 6 0.9"]) is None
     assert missing(["L0.H0 offset 6 0.9", "L0.H1 offset 6 0.8"], ["L0.H0 offset 5 0.7", "L0.H1 offset 6 0.9"])
-
-
-def test_a_file_below_a_command_is_part_of_it() -> None:
-    block = "$ cat > a.py <<'E'\nx = 1\n\n$ no = command\nE\n$ python a.py\n1\n"
-    assert commands(block) == [("cat > a.py <<'E'\nx = 1\n\n$ no = command\nE", []), ("python a.py", ["1"])]
 
 
 def test_rounding_errors_may_differ_and_other_figures_may_not() -> None:
