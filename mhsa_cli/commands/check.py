@@ -22,7 +22,7 @@ from mhsa_cli.records.check import Grade, GradeOptions
 from mhsa_cli.renderers.pictures.check import fitted_grade, grade_picture, grades_table
 from mhsa_cli.renderers.pictures.check_csv import grades_csv
 from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
-from mhsa_cli.renderers.pictures.check_words import by_fault, faults_of
+from mhsa_cli.renderers.pictures.check_words import by_fault, faults_of, verdict_word
 from mhsa_cli.text import escape, plural
 
 
@@ -84,7 +84,7 @@ def check(
     def on_grade(grade: Grade) -> None:
         faults = ", ".join(fault.id for fault in faults_of(grade))
         if many:
-            result = f"{grade.block}  {grade.verdict}{f': {faults}' if faults else ''}"
+            result = f"{grade.block}  {verdict_word(grade)}{f': {faults}' if faults else ''}"
             tell(f"{next(numbers)}/{len(rows)}  {result}")
 
     alone = not (many or as_json)  # else a block that cannot be loaded gets a row or a document

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from mhsa_cli.errors import MhsaError, StorageError, TorchError
+from mhsa_cli.errors import MhsaError, StorageError, TorchError, UsageError
 from mhsa_cli.runs.disk import refusal
 from mhsa_cli.text import escape
 
@@ -108,7 +108,7 @@ def saying_kept(path: Path) -> Iterator[None]:
 
 
 def foreseen(error: Exception) -> MhsaError | None:
-    """Convert an uncaught error of the system, memory or torch; None for a bug. No imports: they may be what fails."""
+    """Convert an uncaught error of the system, memory or a library; None for a bug. No imports: they may fail."""
     if isinstance(error, StdoutError):
         return StorageError(str(error.strerror))
     devices = sys.modules.get("mhsa_cli.core.devices")
@@ -120,6 +120,9 @@ def foreseen(error: Exception) -> MhsaError | None:
         first = str(error).strip().partition("\n")[0]
         way = "install torch again: pip install --force-reinstall torch; what is installed: mhsa doctor"
         return TorchError(f"torch cannot be imported: {type(error).__name__}: {escape(first)}", way)
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "mhsa_cli").startswith("mhsa_cli"):
+        way = "install mhsa-cli again with what it needs; in its folder: pip install -c constraints.txt ."
+        return UsageError(f"the library {escape(error.name or '')} is not installed", way)
     return refusal(error) if isinstance(error, OSError) else None
 
 

@@ -1,4 +1,4 @@
-"""torch that is installed and cannot be imported: an error of its own, from every command that needs it."""
+"""A library that is missing, and torch that cannot be imported: errors of their own, from every command."""
 
 from __future__ import annotations
 
@@ -45,3 +45,14 @@ def test_torch_that_cannot_be_imported_is_told_as_what_it_is(tmp_path: Path, kin
     assert document["failure"] == "not_loaded" and ERRORS[kind] in document["tried"][0]
     assert mhsa("tasks").returncode == 0 and mhsa("runs").returncode == 0  # these need none
     assert not list(scratch.glob("*.txt"))  # no traceback
+
+
+@pytest.mark.parametrize("name", ["typer", "rich", "yaml", "psutil"])
+def test_a_library_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{name!r}] = None\n")
+    path = os.pathsep.join([str(tmp_path), str(Path(mhsa_cli.__file__).parents[1])])
+    command = [sys.executable, "-m", "mhsa_cli", "doctor"]
+    env = {**os.environ, "PYTHONPATH": path}
+    said = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    assert said.returncode == 2 and "Traceback" not in said.stderr
+    assert name in (said.stdout + said.stderr)

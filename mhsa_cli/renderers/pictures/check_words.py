@@ -153,6 +153,8 @@ def remarks(grade: Grade) -> list[str]:
     if grade.verdict == "uncallable":
         more = len(grade.tried) - 1
         found.append(cause(grade) + (f" (and {more} more)" if more > 0 else ""))
+    elif grade.verdict == "unclear":
+        found.append("no law is broken: another kind of attention, or more than attention")
     edges = [fault for fault in grade.faults if fault.edge]
     shown = {fault.law for fault in edges}
     found += [fault.title for fault in edges]

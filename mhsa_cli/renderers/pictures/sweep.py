@@ -37,7 +37,7 @@ from mhsa_cli.renderers.pictures.sweep_words import (
     pair_words,
     short_names,
 )
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, plural
 
 FAILED_SHOWN = 10
 SENTENCES = 12  # beyond, comparisons that show no difference are only counted
@@ -149,9 +149,11 @@ def pair_sentences(report: SweepReport, surface: Surface) -> Lines:
     for text in stated(report):
         lines += _item(text, surface)
     if made := compared(report):
+        over = "all " if made == len(report.pairs) else f"{made} of "
         notes = [
             "differences: medians over paired seeds",
-            f"stated at 5% over all {made} comparisons: signed-rank tests, Fisher's for success, Holm's correction",
+            f"stated at 5% over {over}{plural(len(report.pairs), 'comparison')}: signed-rank tests, "
+            "Fisher's for success, Holm's correction",
         ]
         lines += wrap_phrases(notes, surface.width, DIM)
     return lines

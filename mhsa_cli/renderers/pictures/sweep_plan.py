@@ -71,8 +71,9 @@ def _comparisons(plan: SweepPlan) -> list[str]:
     pairs, seeds = f"{plural(power.pairs, 'pair')} of neighbouring settings", plural(power.seeds, "seed")
     figures, enough = power.comparisons // power.pairs, power.seeds >= power.least_for_ranks
     ranks = "differences" if enough else f"no difference: {needed(power.least_for_ranks)}"
+    which = " (success)" if figures == 1 else ""
     found = [
-        f"comparisons: {pairs} x {plural(figures, 'figure')} = {power.comparisons:,}, Holm's correction at 5%",
+        f"comparisons: {pairs} x {plural(figures, 'figure')}{which} = {power.comparisons:,}, Holm's correction at 5%",
         f"steps and loss: {seeds} can show {ranks}",
         f"success: {seeds} can show {_success(power)}",
     ]
