@@ -1,6 +1,7 @@
-"""A program: import libraries one after the other, and print a line of JSON for each, and what torch says of itself.
+"""A program: import libraries one after the other, and print a line of JSON for each, the fields of an `Imported`.
 
-`mhsa doctor` starts it as a process of its own: a library that is broken may end the process that imports it.
+`mhsa doctor` starts it as a process of its own: a library that is broken may end the process that imports it. The first
+line says that the program runs; what a library prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -15,19 +17,23 @@ from typing import Any
 
 def main(names: list[str]) -> None:
     """Import the modules of these names."""
-    for name in names:
-        _print({"begun": name})
-        start = time.perf_counter()
-        try:
-            module = importlib.import_module(name)
-        except BaseException as error:  # also SystemExit: the next one is to be asked all the same
-            missing = isinstance(error, ModuleNotFoundError) and error.name == name
-            _print({"failed": name, "error": f"{type(error).__name__}: {error}", "missing": missing})
-            continue
-        seconds = round(time.perf_counter() - start, 2)
-        _print({"imported": name, "version": str(getattr(module, "__version__", "")), "seconds": seconds})
-        if name == "torch":
-            _print({"torch": _facts()})
+    with os.fdopen(os.dup(1), "w", encoding="ascii") as lines:
+        os.dup2(2, 1)
+        print("started", file=lines, flush=True)
+        for name in names:
+            print(json.dumps(_imported(name)), file=lines, flush=True)
+
+
+def _imported(name: str) -> dict[str, Any]:
+    start = time.perf_counter()
+    try:
+        module = importlib.import_module(name)
+    except BaseException as error:  # also SystemExit: the next one is to be asked all the same
+        missing = isinstance(error, ModuleNotFoundError) and error.name == name
+        return {"error": f"{type(error).__name__}: {error}", "missing": missing}
+    seconds = round(time.perf_counter() - start, 2)
+    facts = {"seconds": seconds, **_facts()} if name == "torch" else {}
+    return {"version": str(getattr(module, "__version__", "")), "facts": facts}
 
 
 def _facts() -> dict[str, Any]:
@@ -57,10 +63,6 @@ def _facts() -> dict[str, Any]:
         except Exception as error:
             found["wrong"][device] = str(error)
     return found
-
-
-def _print(record: dict[str, Any]) -> None:
-    print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

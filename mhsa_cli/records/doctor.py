@@ -9,7 +9,7 @@ from typing import Any, Literal
 State = Literal["ok", "note", "problem"]
 # Faults with which mhsa cannot be used: the others are notes.
 PROBLEMS = frozenset(
-    ("torch-missing", "torch-failed", "torch-crashed", "attention-wrong", "library-missing", "library-failed")
+    ("torch-missing", "torch-failed", "attention-wrong", "library-missing", "library-failed")
     + ("no-recipes", "refused", "no-space", "no-locks")
 )
 Section = Literal["environment", "torch", "libraries", "terminal", "disk"]

@@ -18,8 +18,6 @@ def try_folder(folder: Path) -> bool:
     with storage_errors("write in", folder), temporary_beside(folder / "trial") as place:
         write_new_folder(place, {"file": b"old"})
         write_file_atomic(place / "file", b"new")
-        if (place / "file").read_bytes() != b"new":
-            raise StorageError(("cannot replace a file in ", folder), "keep runs on a local disk: --runs DIR")
         lock = RunLock(place / "lock")
         try:
             lock.acquire()

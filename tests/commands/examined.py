@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from mhsa_cli.jobs.doctor.imports import Imports
+from mhsa_cli.jobs.doctor.imports import TORCH, Imported
 from mhsa_cli.jobs.doctor.libraries import MODULES
 
 FACTS = {"cuda_build": None, "hip_build": None, "capability": "AVX2", "mkl": True, "openmp": True, "threads": 3}
-FACTS |= {"devices": ["cpu"], "gpus": {}, "wrong": {}}
+FACTS |= {"seconds": 0.5, "devices": ["cpu"], "gpus": {}, "wrong": {}}
 
 
-def good_imports() -> Imports:
+def good_imports() -> dict[str, Imported]:
     """Every library imported, and torch as it is on a machine without a GPU."""
-    versions = dict.fromkeys(MODULES, "9.9")
-    return Imports(versions, dict.fromkeys(versions, 0.5), torch=dict(FACTS))
+    return {**dict.fromkeys(MODULES, Imported("9.9")), TORCH: Imported("9.9", dict(FACTS))}

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from mhsa_cli.renderers.pictures.doctor import WAYS_OUT
 from tests.commands.examined import good_imports
 from tests.commands.shell import Said, environment, mhsa, mhsa_on_terminal
 
+Known = dict[str, imports.Imported]
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -46,7 +48,7 @@ def found(said: Said) -> dict[str, Any]:
 
 
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> imports.Imports:
+def known(monkeypatch: pytest.MonkeyPatch) -> Known:
     """Libraries as if they had been imported: what is asked of them takes its time in the tests of imports."""
     done = good_imports()
     monkeypatch.setattr(imports, "import_all", lambda _: done)
@@ -78,12 +80,12 @@ BROKEN = {
     "raise ModuleNotFoundError('no', name='sympy')": "torch-failed",
     "raise OSError('libc10.so: cannot open\\x1b[31m shared object')": "torch-failed",
     "raise SystemExit(0)": "torch-failed",
-    "import os; os._exit(3)": "torch-crashed",
-    "import os; os._exit(0)": "torch-crashed",
-    "import os; os.kill(os.getpid(), 11)": "torch-crashed",
-    "import time; time.sleep(60)": "torch-crashed",
-    "print('{\"begun\": 3}\\n7\\n[]\\n{'); raise KeyError": "torch-failed",
-    "__version__ = '2.9'": "torch-crashed",
+    "import os; os._exit(3)": "torch-failed",
+    "import os; os._exit(0)": "torch-failed",
+    "import os; os.kill(os.getpid(), 11)": "torch-failed",
+    "import time; time.sleep(60)": "torch-failed",
+    "import os; print('{'); os.write(1, b'7\\n'); raise KeyError": "torch-failed",
+    "__version__ = '2.9'": "torch-failed",
 }
 
 
@@ -114,22 +116,21 @@ def test_a_library_that_ends_python_does_not_hide_those_after_it(here: Path, mon
         (here / f"{name}.py").write_text(code)
     monkeypatch.syspath_prepend(here)
     done = imports.import_all(("a", "b", "missing_c", "c", "d"))
-    assert set(done.versions) == {"a", "d"} and set(done.crashed) == {"b"} and set(done.failed) == {"c", "missing_c"}
-    assert done.missing == {"missing_c"} and done.versions["d"] == "4"
+    assert [name for name, one in done.items() if one.error is None] == ["a", "d"] and done["d"].version == "4"
+    assert [name for name, one in done.items() if one.missing] == ["missing_c"]
+    assert "exit code 1" in str(done["b"].error) and "ValueError" in str(done["c"].error)
 
 
 def test_a_python_that_cannot_be_started(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in (str(here / "nothing"), "", None):
         monkeypatch.setattr(sys, "executable", wrong)
         said = mhsa("doctor", "--json")
-        assert said.code == 2 and found(said)["torch"]["fault"] == "torch-crashed"
+        assert said.code == 2 and found(said)["torch"]["fault"] == "torch-failed"
 
 
-WRONG = [
+WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"capability": "DEFAULT"}, "kernels", "no-vectors"),
     ({"wrong": {"cpu": "off by 3"}}, "devices", "attention-wrong"),
-]
-WRONG += [
     ({"driver": True}, "devices", "gpu-unused"),
     ({"driver": True, "cuda_build": "12.4"}, "devices", "gpu-hidden"),
 ]
@@ -137,15 +138,15 @@ WRONG += [
 
 @pytest.mark.parametrize(("changes", "id", "fault"), WRONG)
 def test_what_torch_says_of_itself(
-    changes: dict[str, Any], id: str, fault: str, known: imports.Imports, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], id: str, fault: str, known: Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert found(mhsa("doctor", "--json"))[id]["state"] == "ok" or "driver" in changes
-    monkeypatch.setattr(imports, "DRIVER", sys.executable if changes.pop("driver", False) else "/nothing")
-    known.torch.update(changes)
+    monkeypatch.setattr(imports, "DRIVER", sys.executable if "driver" in changes else "/nothing")
+    known["torch"] = replace(known["torch"], facts={**known["torch"].facts, **changes})
     assert found(mhsa("doctor", "--json"))[id]["fault"] == fault
 
 
-def test_the_environment_is_shown_as_it_was_given(known: imports.Imports, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_shown_as_it_was_given(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMP_NUM_THREADS", "ATEN_CPU_CAPABILITY", "NO_COLOR", "MY_TOKEN"):
         monkeypatch.setenv(name, f"{name}-value")
     monkeypatch.delenv("MKL_CBWR", raising=False)
@@ -175,7 +176,7 @@ def test_versions_are_compared_as_pip_does(left: str, right: str, end: str) -> N
     assert libraries.is_older(left + end, right) == (Version(left + end) < Version(right))
 
 
-def test_libraries_that_are_old_missing_or_broken(known: imports.Imports, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_that_are_old_missing_or_broken(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["torch>=2.6", "numpy>=1.26", "pyyaml>=6.0", "psutil>=5.9", "scipy", 'pillow>=10.1; extra == "png"']
     lines += ['textual>=8; extra == "tui"', 'ray>=2; extra == "ray"']
     have = {"torch": "2.6.0+cpu", "numpy": "1.9.9", "psutil": "5.9", "pillow": "10.0", "textual": "8.0", "scipy": "1"}
@@ -187,8 +188,8 @@ def test_libraries_that_are_old_missing_or_broken(known: imports.Imports, monkey
 
     monkeypatch.setattr(libraries, "version", version)
     monkeypatch.setattr(libraries, "requires", lambda _: lines)
-    known.missing.add("yaml")
-    known.failed["psutil"] = "ImportError: no"
+    known["yaml"] = imports.Imported(error="ModuleNotFoundError: no", missing=True)
+    known["psutil"] = imports.Imported(error="ImportError: no")
     said = mhsa("doctor", "--json")
     checks = found(said)
     wrong = {id: c["fault"] for id, c in checks.items() if c["section"] == "libraries" and c["fault"]}
@@ -196,7 +197,7 @@ def test_libraries_that_are_old_missing_or_broken(known: imports.Imports, monkey
         "numpy": "library-old",
         "pyyaml": "library-missing",
         "psutil": "library-failed",
-        "extra-png": "extra-old",
+        "extra-png": "library-old",
     }
     assert said.code == 2 and "pyyaml, psutil" in said.err
     assert checks["extras"]["facts"] == {
@@ -204,7 +205,9 @@ def test_libraries_that_are_old_missing_or_broken(known: imports.Imports, monkey
         "missing": ["plots", "notebook", "tensorboard", "ray"],
     }
     monkeypatch.setattr(libraries, "requires", lambda name: version("nothing"))
-    assert found(mhsa("doctor", "--json"))["metadata"]["fault"] == "no-metadata"
+    monkeypatch.setattr(libraries, "recipes", dict)
+    checks = found(mhsa("doctor", "--json"))
+    assert (checks["metadata"]["fault"], checks["recipes"]["fault"]) == ("no-metadata", "no-recipes")
 
 
 def unlockable(*_: object) -> None:
@@ -215,7 +218,7 @@ def unwritable(*_: object) -> int:
     raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
-def test_what_the_disk_refuses(known: imports.Imports, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_disk_refuses(known: Known, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "file").write_text("")
     for place in ("file", "missing/runs", "/proc/runs", "file/runs"):
         said = mhsa("doctor", "--json", "--runs", place)
@@ -226,11 +229,11 @@ def test_what_the_disk_refuses(known: imports.Imports, here: Path, monkeypatch: 
             patch.setattr(shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
             said = mhsa("doctor", "--json")
             assert said.code == code and found(said)["space"]["fault"] == fault
-    for name, broken, fault in (("flock", unlockable, "no-locks"), ("flock", lambda *_: None, "no-locks")):
+    for broken in (unlockable, lambda *_: None):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fcntl, name, broken)
+            patch.setattr(fcntl, "flock", broken)
             said = mhsa("doctor", "--json")
-            assert said.code == 5 and found(said)["writing"]["fault"] == fault
+            assert said.code == 5 and found(said)["writing"]["fault"] == "no-locks"
     for name in ("mkdir", "replace"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, name, unwritable)
@@ -239,7 +242,7 @@ def test_what_the_disk_refuses(known: imports.Imports, here: Path, monkeypatch: 
     assert sorted(path.name for path in here.iterdir()) == ["file", "tiny.yaml"]
 
 
-def test_runs_and_sweeps_are_counted(known: imports.Imports, tiny: Path) -> None:
+def test_runs_and_sweeps_are_counted(known: Known, tiny: Path) -> None:
     shutil.copytree(tiny, "runs/s/n_heads=2_seed=1")
     before = sorted(Path("runs").rglob("*"))
     checks = found(mhsa("doctor", "--json"))
@@ -247,7 +250,7 @@ def test_runs_and_sweeps_are_counted(known: imports.Imports, tiny: Path) -> None
     assert sorted(Path("runs").rglob("*")) == before
 
 
-def test_a_deleted_folder(known: imports.Imports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_folder(known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -256,7 +259,7 @@ def test_a_deleted_folder(known: imports.Imports, tmp_path: Path, monkeypatch: p
 
 
 def test_a_machine_that_is_small_and_one_that_tells_nothing(
-    known: imports.Imports, here: Path, monkeypatch: pytest.MonkeyPatch
+    known: Known, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "CGROUP", str(here))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
@@ -273,29 +276,26 @@ def test_a_machine_that_is_small_and_one_that_tells_nothing(
     monkeypatch.setattr(psutil, "virtual_memory", broken)
     said = mhsa("doctor", "--json")
     checks = found(said)
-    assert (
-        said.code == 0 and checks["environment"]["fault"] == "unknown" and "no /proc" in checks["environment"]["value"]
-    )
+    assert (said.code, checks["environment"]["fault"]) == (0, "unknown")
+    assert "no /proc" in checks["environment"]["value"]
     assert {"cores", "torch", "runs"} <= set(checks)
 
 
 @pytest.mark.parametrize("home", ["home", "link"])
-def test_the_home_folder_has_no_name(
-    home: str, known: imports.Imports, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_home_folder_has_no_name(home: str, known: Known, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "home/work").mkdir(parents=True)
     (here / "link").symlink_to(here / "home")
     monkeypatch.setenv("HOME", str(here / home))
     monkeypatch.setattr(sys, "executable", str(here / "home/.venv/bin/python"))
     monkeypatch.chdir(here / "home/work")
-    known.failed["numpy"] = f"OSError: {here}/home/lib.so: {here}/home2 and {here / 'home'}: not found"
+    known["numpy"] = imports.Imported(error=f"OSError: {here}/home/lib.so: {here}/home2 and {here / 'home'}: not found")
     for command in (["doctor", "-v"], ["doctor", "--json"]):
         said = mhsa(*command)
         assert re.findall(rf"{here}/home\b", said.out + said.err) == []
         assert "~/.venv/bin/python" in said.out and "~/work/runs" in said.out and f"{here}/home2" in said.out
 
 
-def test_all_is_well_in_24_rows(known: imports.Imports, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_is_well_in_24_rows(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "DRIVER", "/nothing")
     code, rows = mhsa_on_terminal("doctor", COLORTERM="truecolor")
     assert code == 0 and len(rows) < 24 and max(map(len, rows)) <= 80
@@ -309,14 +309,14 @@ def test_all_is_well_in_24_rows(known: imports.Imports, monkeypatch: pytest.Monk
     [({"TERM": "xterm"}, "few-colours"), ({"TERM": "dumb"}, "no-colours"), ({"NO_COLOR": "1"}, None)],
 )
 def test_colours_that_are_missing_or_not_wanted(
-    environ: dict[str, str], fault: str | None, known: imports.Imports, monkeypatch: pytest.MonkeyPatch
+    environ: dict[str, str], fault: str | None, known: Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert found(mhsa("doctor", "--json", terminal=True))["colours"]["fault"] == (fault or None)
+    assert found(mhsa("doctor", "--json", terminal=True))["colours"]["fault"] == fault
 
 
-def test_a_small_terminal_is_noted(known: imports.Imports, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_terminal_is_noted(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     assert found(mhsa("doctor", "--json", terminal=True))["terminal"]["fault"] == "narrow"
     assert found(mhsa("doctor", "--json"))["terminal"]["fault"] is None  # a pipe has no size

@@ -1,4 +1,4 @@
-"""Examine what mhsa stands on, for a report or for whoever finds it slow or ugly: nothing that is broken ends it."""
+"""Examine what mhsa needs: machine, torch, libraries, terminal, disk. An error in one part does not end the others."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ def _without_home(check: Check, homes: list[str]) -> Check:
             return {key: shown(item) for key, item in value.items()}
         if isinstance(value, list):
             return [shown(item) for item in value]
-        return _shortened(value, homes) if isinstance(value, str) else value
+        return _cleaned(value, homes) if isinstance(value, str) else value
 
     return replace(
         check,
-        value=shortened(" ".join(_shortened(check.value, homes).split()), LONGEST),
+        value=shortened(" ".join(_cleaned(check.value, homes).split()), LONGEST),
         facts=shown(check.facts),
-        way_out=check.way_out and _shortened(check.way_out, homes),
+        way_out=check.way_out and _cleaned(check.way_out, homes),
     )
 
 
-def _shortened(text: str, homes: list[str]) -> str:
+def _cleaned(text: str, homes: list[str]) -> str:
     for home in homes:
         text = re.sub(rf"(?<![\w./-]){re.escape(home)}(?![\w.-])", "~", text)
     return "\n".join(map(escape, text.split("\n")))

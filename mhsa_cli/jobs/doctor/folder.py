@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from mhsa_cli.config.recipes import recipes
 from mhsa_cli.errors import StorageError
 from mhsa_cli.records.doctor import Check
 from mhsa_cli.runs.disk import storage_error
@@ -20,9 +18,7 @@ LOW, LEAST = 2**30, 20 * 2**20  # bytes
 
 
 def checks(root: Path) -> Iterator[Check]:
-    """Examine what a new run needs of the disk; then count runs and recipes."""
-    yield from _recipes()
-    yield from _temporary()
+    """Examine what a new run needs of the disk; then count runs."""
     try:
         place = find_root(root)
         new = place != root
@@ -50,22 +46,5 @@ def _writing(place: Path) -> Check:
         locks = try_folder(place)
     except StorageError as error:
         return Check("writing", "disk", error.message, {"code": error.code}, "refused", error.hint)
-    facts = {"atomic": True, "locks": locks}
-    if locks:
-        return Check("writing", "disk", "files are replaced whole, locks hold", facts)
-    return Check("writing", "disk", "files are replaced whole, but locks do not hold", facts, "no-locks")
-
-
-def _recipes() -> Iterator[Check]:
-    count = len(recipes())
-    fault = None if count else "no-recipes"
-    yield Check("recipes", "libraries", plural(count, "recipe"), {"count": count}, fault, minor=True)
-
-
-def _temporary() -> Iterator[Check]:
-    try:
-        path = tempfile.gettempdir()
-    except OSError as error:
-        yield Check("temporary", "disk", str(error), {}, "no-temporary")
-        return
-    yield Check("temporary", "disk", path, {"path": path}, minor=True)
+    value = f"files are replaced whole, {'locks hold' if locks else 'but locks do not hold'}"
+    return Check("writing", "disk", value, {"locks": locks}, None if locks else "no-locks")

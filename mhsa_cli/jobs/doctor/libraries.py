@@ -1,13 +1,16 @@
-"""The libraries that mhsa-cli asks for, against the versions that its metadata allow, and its extras."""
+"""The libraries that mhsa-cli asks for, against the versions that its metadata allow, its extras and its recipes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
+from itertools import zip_longest
 
-from mhsa_cli.jobs.doctor.imports import TORCH, Imports
+from mhsa_cli.config.recipes import recipes
+from mhsa_cli.jobs.doctor.imports import TORCH, Imported
 from mhsa_cli.records.doctor import Check
+from mhsa_cli.text import plural
 
 DISTRIBUTION = "mhsa-cli"
 OTHER_NAMES = {"pyyaml": "yaml"}  # of a module, where it is not that of its library
@@ -27,8 +30,8 @@ _WANTED = re.compile(
 )
 
 
-def checks(found: Imports) -> Iterator[Check]:
-    """Examine every library, then every extra."""
+def checks(found: Mapping[str, Imported]) -> Iterator[Check]:
+    """Examine every library, then every extra, then the recipes."""
     lines = _requirements()
     if lines is None:
         yield Check("metadata", "libraries", f"{DISTRIBUTION} is not installed", {}, "no-metadata")
@@ -45,6 +48,9 @@ def checks(found: Imports) -> Iterator[Check]:
     value = "; ".join([", ".join(here) or "none", *([f"not installed: {', '.join(missing)}"] if missing else [])])
     yield Check("extras", "libraries", value, {"installed": here, "missing": missing})
     yield from extras
+    count = len(recipes())
+    fault = None if count else "no-recipes"
+    yield Check("recipes", "libraries", plural(count, "recipe"), {"count": count}, fault, minor=True)
 
 
 def _requirements() -> Sequence[str] | None:
@@ -68,26 +74,28 @@ def is_older(found: str, least: str) -> bool:
         begun = re.match(r"\d+(\.\d+)*", text)
         return [int(part) for part in begun[0].split(".")] if begun else []
 
-    left, right = numbers(found), numbers(least)
-    longest = max(len(left), len(right))
-    return left + [0] * (longest - len(left)) < right + [0] * (longest - len(right))
+    pairs = zip_longest(numbers(found), numbers(least), fillvalue=0)
+    return next((left < right for left, right in pairs if left != right), False)
 
 
-def _library(name: str, least: str | None, found: Imports) -> Check:
+def _library(name: str, least: str | None, found: Mapping[str, Imported]) -> Check:
     module = OTHER_NAMES.get(name, name)
-    have = _version(name) or found.versions.get(module)
-    wanted = f" (wanted: {least} or newer)" if least else ""
+    imported = found.get(module, Imported())
+    have = _version(name) or imported.version or None
+    value = f"{have or 'not installed'}{_wanted(least)}"
     facts = {"version": have, "least": least}
-    if name == TORCH and (name not in found.versions or name in found.crashed):  # a check of its own
-        return Check(f"{name}-version", "libraries", f"{have}{wanted}", facts, minor=True)
-    if module in found.missing:
-        return Check(name, "libraries", f"not installed{wanted}", facts, "library-missing")
-    if why := found.failed.get(module) or found.crashed.get(module):
-        return Check(name, "libraries", why, {**facts, "error": why}, "library-failed")
-    own = f"{name}-version" if name == TORCH else name
-    if have and least and is_older(have, least):
-        return Check(own, "libraries", f"{have}{wanted}", facts, "library-old")
-    return Check(own, "libraries", f"{have}{wanted}", facts, minor=True)
+    if name == TORCH:  # whether it can be imported is a check of its own
+        name, imported = f"{TORCH}-version", Imported()
+    if imported.missing:
+        return Check(name, "libraries", f"not installed{_wanted(least)}", facts, "library-missing")
+    if imported.error is not None:
+        return Check(name, "libraries", imported.error, {**facts, "error": imported.error}, "library-failed")
+    old = have and least and is_older(have, least)
+    return Check(name, "libraries", value, facts, "library-old" if old else None, minor=True)
+
+
+def _wanted(versions: str | None) -> str:
+    return f" (wanted: {versions} or newer)" if versions else ""
 
 
 def _extra(name: str, wanted: Sequence[re.Match[str]]) -> Check:
@@ -98,6 +106,6 @@ def _extra(name: str, wanted: Sequence[re.Match[str]]) -> Check:
     have = ", ".join(f"{library} {found}" for library, found in versions.items() if found)
     if installed and old:
         least = ", ".join(f"{m['name']} {m['least']}" for m in old)
-        return Check(f"extra-{name}", "libraries", f"{have} (wanted: {least} or newer)", facts, "extra-old")
-    value = f"{have}, for {EXTRAS[name]}" if installed else f"not installed, for {EXTRAS[name]}"
+        return Check(f"extra-{name}", "libraries", f"{have}{_wanted(least)}", facts, "library-old")
+    value = f"{have if installed else 'not installed'}, for {EXTRAS[name]}"
     return Check(f"extra-{name}", "libraries", value, facts, minor=True)

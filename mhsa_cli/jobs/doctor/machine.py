@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mhsa_cli import __version__
+from mhsa_cli.config.threads import cores
 from mhsa_cli.records.doctor import Check
 from mhsa_cli.text import byte_size, plural
 
@@ -28,11 +29,11 @@ def checks() -> Iterator[Check]:
         name = platform.freedesktop_os_release().get("PRETTY_NAME", "")
     facts = {"name": name or None, "kernel": system, "platform": platform.platform()}
     yield Check("system", "environment", f"{name}, {system}" if name else system, facts)
-    from mhsa_cli.core.processor import cpu_name  # refuses where there is little memory
-
-    yield Check("processor", "environment", cpu_name(), {"name": cpu_name()})
     yield _cores()
     yield _memory()
+    from mhsa_cli.core.processor import cpu_name  # `core` refuses where there is too little memory for torch
+
+    yield Check("processor", "environment", cpu_name(), {"name": cpu_name()})
 
 
 def _python() -> Check:
@@ -42,7 +43,7 @@ def _python() -> Check:
     return Check("python", "environment", f"{version} in {where}", facts)
 
 
-def quota() -> float | None:
+def _quota() -> float | None:
     """Return how many cores' time a container allows; None where there is no limit."""
     with contextlib.suppress(OSError, ValueError):
         time, period = map(int, Path(CGROUP, "cpu.max").read_text().split())  # `max` is no number
@@ -52,8 +53,7 @@ def quota() -> float | None:
 
 def _cores() -> Check:
     machine = os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine
-    limit = quota()
+    allowed, limit = cores(), _quota()
     value = f"{allowed} of {machine}" if allowed != machine else plural(machine, "core")
     facts = {"machine": machine, "allowed": allowed, "quota": limit}
     if limit is None or limit >= allowed:

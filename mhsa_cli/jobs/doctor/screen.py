@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from mhsa_cli.jobs.doctor.variables import chosen_of, with_chosen
 from mhsa_cli.records.doctor import Check, Terminal
 
 NARROW, LOW = 60, 20  # columns and rows
@@ -20,15 +21,13 @@ def checks(terminal: Terminal, environ: Mapping[str, str]) -> Iterator[Check]:
     value = f"{size}; no terminal: {', '.join(others)}" if others else size
     facts = {"width": terminal.width, "height": terminal.height, **streams}
     yield Check("terminal", "terminal", value, facts, "narrow" if narrow else None)
-    chosen = {name: environ[name] for name in CHOICES if environ.get(name)}
-    names = {"none": "none", "16": "16", "256": "256", "truecolor": "24 bit"}
+    chosen = chosen_of(CHOICES, environ)
+    depth = "24 bit" if terminal.depth == "truecolor" else terminal.depth
     fault = None
     if terminal.stdout and not {"NO_COLOR", "FORCE_COLOR"} & set(chosen):
         fault = {"none": "no-colours", "16": "few-colours"}.get(terminal.depth)
-    value = ", ".join([names[terminal.depth], *(f"{name}={text}" for name, text in chosen.items())])
-    yield Check("colours", "terminal", value, {"depth": terminal.depth, **chosen}, fault)
-    chosen = {name: environ[name] for name in LOCALE if environ.get(name)}
-    full = terminal.glyphs == "full"
-    value = ", ".join([terminal.encoding, *(f"{name}={text}" for name, text in chosen.items())])
+    yield Check("colours", "terminal", with_chosen(depth, chosen), {"depth": terminal.depth, **chosen}, fault)
+    chosen = chosen_of(LOCALE, environ)
     known = {"encoding": terminal.encoding, "glyphs": terminal.glyphs, **chosen}
-    yield Check("characters", "terminal", value, known, None if full else "plain-characters")
+    fault = None if terminal.glyphs == "full" else "plain-characters"
+    yield Check("characters", "terminal", with_chosen(terminal.encoding, chosen), known, fault)

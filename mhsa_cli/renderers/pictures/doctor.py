@@ -14,8 +14,7 @@ WAYS_OUT = {
     "quota": "more threads than this make training slower: train.threads",
     "low-memory": "lower train.batch_size, train.eval_sequences or model.d_model; mhsa sweep --jobs 1",
     "torch-missing": "pip install torch",
-    "torch-failed": "install it again: pip install --force-reinstall torch",
-    "torch-crashed": "install it again, or another build of torch: pip install --force-reinstall torch",
+    "torch-failed": "install it again, or another build of torch: pip install --force-reinstall torch",
     "kernels-chosen": "other kernels round differently: unset ATEN_CPU_CAPABILITY, unless it is set on purpose",
     "no-vectors": "this processor is slow for torch: expect several times the time in the docs",
     "gpu-unused": "this torch cannot use the GPU that is here: a build of torch for CUDA can",
@@ -25,7 +24,6 @@ WAYS_OUT = {
     "library-missing": _AGAIN,
     "library-failed": _AGAIN,
     "library-old": "pip install --upgrade, followed by the name of the library",
-    "extra-old": "pip install --upgrade, followed by the name of the library",
     "narrow": "pictures are smaller, and tables hide columns: 80 columns and 24 rows show all",
     "no-colours": "maps are drawn without colours: set TERM=xterm-256color if this terminal has colours",
     "few-colours": "maps are drawn without colours: set COLORTERM=truecolor if this terminal has more colours",
@@ -34,14 +32,13 @@ WAYS_OUT = {
     "no-space": f"free some space, or {_ELSEWHERE}",
     "no-locks": f"two processes could write one run; {_ELSEWHERE}",
     "no-recipes": _AGAIN,
-    "no-temporary": "mhsa check needs a temporary folder: TMPDIR=DIR",
     "refused": _ELSEWHERE,
 }
 
 
 def way_out(check: Check) -> str:
     """Return what to do about a check; nothing if it is ok."""
-    return "" if check.state == "ok" else check.way_out or WAYS_OUT[check.fault or "unknown"]
+    return "" if check.fault is None else check.way_out or WAYS_OUT[check.fault]
 
 
 def doctor_table(examination: Examination, surface: Surface, every: bool) -> Lines:
