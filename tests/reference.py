@@ -229,9 +229,9 @@ def members(kind: type, of: str) -> Iterator[str]:
             yield block(signature(f"{of}.{name}", value), "py") + f"\n\n{inspect.getdoc(value)}\n"
 
 
-def entry(name: str, value: Any, level: int = 3) -> list[str]:
+def entry(name: str, value: Any) -> list[str]:
     """Write a name: how it is called, its docstring, and the members of a class."""
-    heading = f"{'#' * level} {name}"
+    heading = f"### {name}"
     if isinstance(value, type) and issubclass(value, Section):
         section = value.__name__.removesuffix("Config").lower()
         return [heading, f"The section [`{section}`](settings.md#{section}) of a config: its settings as keywords."]

@@ -133,9 +133,9 @@ def _check_film(file: Path, replay: bool, others: Mapping[str, object]) -> None:
         raise UsageError(f"{escape(file)} is for a film: it needs --replay", "add --replay")
     if given := [name for name, value in others.items() if value]:
         raise UsageError(f"{given[0]} does not go with {escape(file)}, a film", f"leave {given[0]} out")
-    from mhsa_cli.renderers.files.gif import need_gif
+    from mhsa_cli.renderers.files.png import need_pillow
 
-    need_gif()
+    need_pillow("GIF", instead="")
 
 
 def _check_replay(paper: Paper, as_json: bool, name: str) -> None:

@@ -195,7 +195,7 @@ def test_a_replay_in_a_file_has_a_frame_for_each_snapshot_and_needs_no_terminal(
     assert Image.open("b.gif").size < Image.open("a.gif").size
 
 
-def test_a_film_is_of_a_replay_alone(told: Path) -> None:
+def test_a_film_is_of_a_replay_alone_and_needs_pillow(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments in (["timeline", "-o", "a.gif"], ["timeline", "--replay", "--json", "-o", "a.gif"]):
         said = mhsa(*arguments)
         assert (said.code, said.out) == (2, "") and "a.gif" in said.err
@@ -207,6 +207,10 @@ def test_a_film_is_of_a_replay_alone(told: Path) -> None:
         del record["maps"]
     (told / "heads.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     assert mhsa("timeline", "--replay", "-o", "a.gif").code == 2 and not Path("a.gif").exists()
+    for module in ("PIL", "PIL.Image"):
+        monkeypatch.setitem(sys.modules, module, None)
+    said = mhsa("timeline", "--replay", "-o", "a.gif")
+    assert said.code == 2 and "pip install 'mhsa-cli[png]'\n" in said.err and "GIF" in said.err
 
 
 def on_terminal(*arguments: str, interrupt_at: bytes | None = None) -> tuple[int, str]:

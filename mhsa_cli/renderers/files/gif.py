@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from mhsa_cli.records.thinning import evenly
-from mhsa_cli.renderers.files.png import PANEL, SCALE, need_pillow, painted
+from mhsa_cli.renderers.files.png import PANEL, SCALE, painted
 
 COLOURS = 128  # more make the file larger, and no map clearer
 SAMPLES = 5  # pictures from which the colours of all are chosen
@@ -19,10 +19,9 @@ def to_gif(pictures: Sequence[Sequence[Text]], seconds: Sequence[float]) -> byte
 
     Raises: UsageError if Pillow is missing or a picture is too large; ValueError without pictures.
     """
-    need_gif()
+    drawn = [painted(lines) for lines in pictures]
     from PIL import Image
 
-    drawn = [painted(lines) for lines in pictures]
     wide, high = (max(image.size[axis] for image in drawn) // SCALE for axis in (0, 1))
     frames = []
     for image in drawn:
@@ -38,8 +37,3 @@ def to_gif(pictures: Sequence[Sequence[Text]], seconds: Sequence[float]) -> byte
     file = io.BytesIO()
     first.save(file, "GIF", save_all=True, append_images=others, duration=[round(s * 1000) for s in seconds], loop=0)
     return file.getvalue()
-
-
-def need_gif() -> None:
-    """Raise UsageError if Pillow is missing."""
-    need_pillow("GIF", "")
