@@ -20,13 +20,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.environment import plain
 
+Result = tuple[str, str | None]  # what was run, and what is not true any more
 ROOT = Path(__file__).parents[1]
 WIDTH = 80
 WORKERS = 2  # pages at a time
@@ -134,9 +135,8 @@ def environment() -> dict[str, str]:
     return plain() | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": str(WIDTH)}
 
 
-def check_console(text: str, folder: Path, said: list[str]) -> list[str]:
-    """Write every titled file and run every command, in order; returns what is not true any more."""
-    wrong = []
+def check_console(text: str, folder: Path) -> Iterator[Result]:
+    """Write every titled file and run every command, in order."""
     for title, block in STEP.findall(text):
         if title:
             (folder / title).write_text(block, encoding="utf-8")
@@ -151,21 +151,14 @@ def check_console(text: str, folder: Path, said: list[str]) -> list[str]:
             wrong_block = any(line.startswith("wrong: ") for line in shown)  # `mhsa check` says so on stdout
             if (done.returncode != 0) != (errors or wrong_block):
                 fault = f"exit code {done.returncode}\n{done.stderr}"
-            said.append(f"{'ok   ' if fault is None else 'WRONG'} $ {command}")
-            if fault is not None:
-                wrong.append(f"$ {command}\n{fault}")
-    return wrong
+            yield f"$ {command}", fault
 
 
-def check_python(text: str, folder: Path, said: list[str]) -> list[str]:
+def check_python(text: str, folder: Path) -> Iterator[Result]:
     """Run every Python block; its own asserts tell."""
-    wrong = []
     for block in PYTHON.findall(text):
         done = subprocess.run([sys.executable, "-c", block], cwd=folder, capture_output=True, text=True)
-        said.append(f"{'ok   ' if done.returncode == 0 else 'WRONG'} python: {block.splitlines()[0]}")
-        if done.returncode:
-            wrong.append(done.stderr)
-    return wrong
+        yield f"python: {block.splitlines()[0]}", done.stderr if done.returncode else None
 
 
 def written(picture: Path) -> list[str]:
@@ -176,22 +169,16 @@ def written(picture: Path) -> list[str]:
     return [" ".join(words) for words in rows.values()]
 
 
-def check_pictures(page: Path, folder: Path, said: list[str]) -> list[str]:
+def check_pictures(page: Path, folder: Path) -> Iterator[Result]:
     """Draw every picture again by the command that the page names, and compare what is written in it.
 
     A picture lies in images/ beside its page, or in docs/images.
     """
-    wrong = []
     for command, name in DRAWN.findall(page.read_text(encoding="utf-8")):
         beside = page.parent / "images" / name
         picture = beside if beside.exists() else ROOT / "docs/images" / name
-        path = picture.relative_to(ROOT).as_posix()
         subprocess.run(command, shell=True, cwd=folder, capture_output=True, env=environment(), check=True)
-        fault = missing(written(picture), written(folder / name))
-        said.append(f"{'ok   ' if fault is None else 'WRONG'} picture: {path}")
-        if fault is not None:
-            wrong.append(f"{path}, {command}\n{fault}")
-    return wrong
+        yield f"{picture.relative_to(ROOT).as_posix()}: {command}", missing(written(picture), written(folder / name))
 
 
 def check_page(page: Path) -> tuple[list[str], list[str]]:
@@ -202,10 +189,12 @@ def check_page(page: Path) -> tuple[list[str], list[str]]:
             shutil.copytree(ROOT / name, folder / name)
         for file in ("README.md", "LICENSE"):
             shutil.copy(ROOT / file, folder)
-        text, said = page.read_text(encoding="utf-8"), [page.relative_to(ROOT).as_posix()]
-        wrong = (
-            check_console(text, folder, said) + check_pictures(page, folder, said) + check_python(text, folder, said)
-        )
+        text, name = page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()
+        said, wrong = [name], []
+        for what, fault in (*check_console(text, folder), *check_pictures(page, folder), *check_python(text, folder)):
+            said.append(f"{'ok   ' if fault is None else 'WRONG'} {what}")
+            if fault is not None:
+                wrong.append(f"{name}: {what}\n{fault}")
     return said, wrong
 
 

@@ -153,6 +153,6 @@ def test_rounding_errors_may_differ_and_other_figures_may_not() -> None:
 
 def test_a_titled_block_is_a_file_for_the_commands_below_it(tmp_path: Path) -> None:
     page = '```python title="a.txt"\none\n```\n```console\n$ cat a.txt\n{}\n```\n```yaml title="a.txt"\ntwo\n```\n'
-    assert check_console(page.format("one"), tmp_path, []) == []
+    assert list(check_console(page.format("one"), tmp_path)) == [("$ cat a.txt", None)]
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two\n"
-    assert check_console(page.format("two"), tmp_path, [])
+    assert [fault is None for _, fault in check_console(page.format("two"), tmp_path)] == [False]
