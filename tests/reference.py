@@ -216,17 +216,19 @@ def signature(name: str, function: Any) -> str:
     return f"{name}(\n" + "".join(f"    {part},\n" for part in inner) + f"){returned}"
 
 
-def members(kind: type, of: str) -> Iterator[str]:
-    """Write the public methods and properties that a class defines, or has from one that is not shown itself."""
+def members(kind: type, of: str) -> tuple[list[str], list[str]]:
+    """Write the public properties and methods that a class defines, or has from one that is not shown itself."""
+    properties, methods = [], []
     owners = [owner for owner in kind.__mro__[::-1] if owner is kind or owner.__module__.startswith("mhsa_cli.api.")]
     found = {name: value for owner in owners for name, value in vars(owner).items() if not name.startswith("_")}
     for name, value in found.items():
         if isinstance(value, property | functools.cached_property):
             function = value.fget if isinstance(value, property) else value.func
             returned = inspect.signature(function).return_annotation if function else ""
-            yield f"- `{of}.{name}: {returned}`: {' '.join((inspect.getdoc(value) or '').split())}"
+            properties.append(f"- `{of}.{name}: {returned}`: {' '.join((inspect.getdoc(value) or '').split())}")
         elif inspect.isfunction(value) and inspect.getdoc(value):
-            yield block(signature(f"{of}.{name}", value), "py") + f"\n\n{inspect.getdoc(value)}\n"
+            methods.append(block(signature(f"{of}.{name}", value), "py") + f"\n\n{inspect.getdoc(value)}")
+    return properties, methods
 
 
 def entry(name: str, value: Any) -> list[str]:
@@ -240,9 +242,8 @@ def entry(name: str, value: Any) -> list[str]:
     if not (isinstance(value, type) and (value.__module__.startswith("mhsa_cli.api.") or issubclass(value, Warning))):
         parts.append(block(signature(name, value), "py"))
     parts.append(inspect.getdoc(value) or "")
-    own = list(members(value, name.rpartition(".")[2])) if isinstance(value, type) else []
-    lists, methods = [text for text in own if text.startswith("- ")], [text.strip() for text in own if text[0] != "-"]
-    return [*parts, "\n".join(lists), *methods]
+    properties, methods = members(value, name.rpartition(".")[2]) if isinstance(value, type) else ([], [])
+    return [*parts, "\n".join(properties), *methods]
 
 
 def errors(kind: type[MhsaError]) -> Iterator[tuple[str, str, str, str]]:
