@@ -85,6 +85,7 @@ BROKEN = {
     "import os; os.kill(os.getpid(), 11)": "torch-failed",
     "import time; time.sleep(60)": "torch-failed",
     "import os; print('{'); os.write(1, b'7\\n'); raise KeyError": "torch-failed",
+    "import sys; sys.stdout = None; raise KeyError": "torch-failed",
     "__version__ = '2.9'": "torch-failed",
 }
 
@@ -111,12 +112,14 @@ def test_a_library_that_ends_python_does_not_hide_those_after_it(here: Path, mon
         "a": "",
         "b": "import os; os._exit(1)",
         "c": "raise ValueError",
-        "d": "__version__ = '4'",
+        "d": "__version__ = '4'; print('{\"imported\": 3}\\n{', end='')",
+        "e": "class V:\n    def __str__(self): raise ValueError\n__version__ = V()",
+        "f": "import os; os.close(1)",
     }.items():
         (here / f"{name}.py").write_text(code)
     monkeypatch.syspath_prepend(here)
-    done = imports.import_all(("a", "b", "missing_c", "c", "d"))
-    assert [name for name, one in done.items() if one.error is None] == ["a", "d"] and done["d"].version == "4"
+    done = imports.import_all(("a", "b", "missing_c", "c", "d", "e", "f"))
+    assert [name for name, one in done.items() if one.error is None] == ["a", "d", "f"] and done["d"].version == "4"
     assert [name for name, one in done.items() if one.missing] == ["missing_c"]
     assert "exit code 1" in str(done["b"].error) and "ValueError" in str(done["c"].error)
 
@@ -244,6 +247,7 @@ def test_what_the_disk_refuses(known: Known, here: Path, monkeypatch: pytest.Mon
 
 def test_runs_and_sweeps_are_counted(known: Known, tiny: Path) -> None:
     shutil.copytree(tiny, "runs/s/n_heads=2_seed=1")
+    Path("runs/no_run").mkdir()
     before = sorted(Path("runs").rglob("*"))
     checks = found(mhsa("doctor", "--json"))
     assert checks["runs"]["facts"] == {"runs": 1, "sweeps": 1} and checks["runs-folder"]["facts"]["exists"]
@@ -270,15 +274,17 @@ def test_a_machine_that_is_small_and_one_that_tells_nothing(
     monkeypatch.setattr("mhsa_cli.jobs.sweep.capacity.free_memory", lambda: 2**29)
     assert found(mhsa("doctor", "--json"))["memory"]["fault"] == "low-memory"
 
-    def broken() -> Any:
-        raise RuntimeError("no /proc")
+    for error in (RuntimeError, SystemExit):
 
-    monkeypatch.setattr(psutil, "virtual_memory", broken)
-    said = mhsa("doctor", "--json")
-    checks = found(said)
-    assert (said.code, checks["environment"]["fault"]) == (0, "unknown")
-    assert "no /proc" in checks["environment"]["value"]
-    assert {"cores", "torch", "runs"} <= set(checks)
+        def broken(error: type[BaseException] = error) -> Any:
+            raise error("no /proc")
+
+        monkeypatch.setattr(psutil, "virtual_memory", broken)
+        said = mhsa("doctor", "--json")
+        checks = found(said)
+        unknown = checks["environment"]
+        assert said.code == 0 and unknown["fault"] == "unknown" and "no /proc" in unknown["value"]
+        assert {"cores", "torch", "runs"} <= set(checks)
 
 
 @pytest.mark.parametrize("home", ["home", "link"])

@@ -36,7 +36,7 @@ def examine(root: Path, terminal: Terminal) -> Examination:
 def _guarded(section: Section, part: Callable[[], Iterator[Check]]) -> Iterator[Check]:
     try:
         yield from part()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a library may end Python where it is imported
         why = error.message if isinstance(error, MhsaError) else f"{type(error).__name__}: {error}"
         yield Check(section, section, why, {"error": type(error).__name__}, "unknown")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from mhsa_cli.errors import StorageError
 from mhsa_cli.records.doctor import Check
 from mhsa_cli.runs.disk import storage_error
-from mhsa_cli.runs.listing import list_sweeps, run_folders
+from mhsa_cli.runs.listing import RUN, list_sweeps, run_folders
 from mhsa_cli.runs.names import find_root
 from mhsa_cli.runs.new_folder import free_space
 from mhsa_cli.runs.trial_write import try_folder
@@ -27,7 +27,8 @@ def checks(root: Path) -> Iterator[Check]:
         yield Check("runs-folder", "disk", value, {"path": path, "exists": not new})
         yield _space(place)
         yield _writing(place)
-        runs, sweeps = len(run_folders(root)), len(list_sweeps(root))
+        runs = sum((folder / RUN).is_file() for folder in run_folders(root))
+        sweeps = len(list_sweeps(root))
         facts = {"runs": runs, "sweeps": sweeps}
         yield Check("runs", "disk", f"{plural(runs, 'run')}, {plural(sweeps, 'sweep')}", facts)
     except (OSError, StorageError) as refused:  # an OSError where the working folder was deleted
