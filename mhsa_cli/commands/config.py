@@ -26,7 +26,7 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import writable
 from mhsa_cli.runs.output_files import check_new, write_new
-from mhsa_cli.text import escape, plural
+from mhsa_cli.text import escape, plural, quoted
 
 app = typer.Typer(cls=Group, rich_markup_mode=None)
 F = TypeVar("F", bound=Callable[..., None])
@@ -49,7 +49,7 @@ def init(file: Annotated[str, argument("[FILE]", "file to write [default: -, whi
         return
     check_new(Path(file), "mhsa config init FILE")
     write_new(Path(file), {"": template().encode()})
-    _say(f"wrote {escape(file)}\nnext: mhsa train --config {escape(file)}")
+    _say(f"wrote {escape(file)}\nnext: mhsa train --config {quoted(file)}")
 
 
 @_command("List the recipes: ready configs that are installed", "list", "Their names stand for files: --config NAME.")

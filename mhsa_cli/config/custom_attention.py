@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mhsa_cli.config.own_file import OwnKind, pick
 from mhsa_cli.errors import UsageError
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, quoted
 
 KINDS = ("softmax", "linear", "uniform")
 ATTENTION = OwnKind("custom-attention", "Class", "MyAttention", (".py", ".ipynb", ".md"), functions=False)
@@ -20,14 +20,14 @@ def is_file(attention: str) -> bool:
 
 def way(attention: str) -> str:
     """Return the hint that lets a command import the custom attention of a run."""
-    return f"to let this command import it: --attention {attention}"
+    return f"to let this command import it: --attention {quoted(attention)}"
 
 
 def refuse_block(attention: str, what: str, does: str = "needs the built-in attention") -> None:
     """Refuse custom attention where its inside is needed. Raises: UsageError."""
     if is_file(attention):
         message = f"{what} {does}; model.attention is {escape(attention)}"
-        raise UsageError(message, f"to test your attention: mhsa check {escape(attention)}")
+        raise UsageError(message, f"to test your attention: mhsa check {quoted(attention)}")
 
 
 def find_block(attention: str, options: Sequence[str], who: str) -> str:

@@ -11,6 +11,7 @@ from mhsa_cli.config.own_score import SCORE, check_names, short_score
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records.heads import HeadMaps
+from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape, quoted
 
@@ -33,7 +34,8 @@ def kept_score(folder: RunDir, given: str) -> tuple[str, str]:
     entry = next((one for one in info.get(KEY) or () if one["name"] == short), None)
     if entry is None:
         message = f"{escape(folder.name)} was trained without the score {escape(given)}"
-        hint = f"over training: mhsa train --score {quoted(given)}; of the trained heads: mhsa explain --score"
+        again = f"mhsa explain {run_argument(folder.path)} --score {quoted(given)}"
+        hint = f"over training: mhsa train --score {quoted(given)}; of the trained heads: {again}"
         raise UsageError(message, hint, SCORE.code)
     if entry["sha256"] != file_digest(given):
         tell(f"note: {escape(split(given)[0])} changed since {escape(folder.name)} was trained; its figures are older")

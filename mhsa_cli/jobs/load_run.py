@@ -40,7 +40,9 @@ def refuse_options(sweep: SweepDir, command: str, given: Mapping[str, object]) -
     for option, value in given.items():
         if value is not None and value is not False:
             message = f"{option} is for one run: {escape(sweep.name)} is a sweep"
-            raise UsageError(message, f"its trials are runs: mhsa {command} {trial_argument(sweep)} {option}", A_SWEEP)
+            values = value if isinstance(value, list) else [value]
+            again = " ".join(option if one is True else f"{option} {quoted(str(one))}" for one in values)
+            raise UsageError(message, f"its trials are runs: mhsa {command} {trial_argument(sweep)} {again}", A_SWEEP)
 
 
 def refuse_origin(folder: RunDir, what: str) -> None:

@@ -140,7 +140,8 @@ def test_paths_that_lead_nowhere_say_why(write: Write, tmp_path: Path) -> None:
     said = refusal(f"{tmp_path / 'main.py'}:A")
     assert "main.py: there is no such file" in said and f"did you mean {tmp_path / 'mine.py'}?" in said
     assert "is a folder" in refusal(str(tmp_path))
-    assert "is a folder" in refusal(f"{tmp_path}:A")
+    (folder := tmp_path / "a b").mkdir()
+    assert f"mhsa check '{folder}'" in refusal(f"{folder}:A")
     assert "no such file" in refusal(f"{tmp_path / 'none' / 'x.py'}:A")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -170,3 +171,22 @@ def test_a_sweep_of_one_setting_has_nothing_to_compare() -> None:
     assert (said.code, said.out) == (2, "") and "s/seed=42 s/seed=43" in said.err
     for command in sorted(SHOWN - {"compare", "timeline"}):
         assert mhsa(command, "s").code == 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("timeline", "--target", "previous"),
+        ("inspect-heads", "--step", "240"),
+        ("explain", "--score", "a b/own.py:reach"),
+    ],
+)
+def test_the_way_out_of_what_is_for_one_run_is_a_command(given: tuple[str, ...], sweep: Path) -> None:
+    Path("a b").mkdir()
+    shutil.copy(Path(__file__).parents[2] / "examples/my_scores.py", "a b/own.py")
+    command, *asked = given
+    said = mhsa(command, "s", *asked)
+    way = shlex.split(said.err.strip().rpartition("mhsa ")[2])
+    assert said.code == 2 and way == [command, f"s/{trials(sweep, 1)[0].name}", *asked]
+    again = mhsa(*way)
+    assert again.code == 0, again.err

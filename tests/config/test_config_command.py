@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,8 @@ def test_init_prints_a_config_that_loads() -> None:
 
 def test_init_writes_a_file_and_never_over_one(tmp_path: Path) -> None:
     path = tmp_path / "[a] new.yaml"
-    assert f"wrote {path}" in run("init", str(path))
+    said = run("init", str(path))
+    assert f"wrote {path}" in said and shlex.split(said)[-2:] == ["--config", str(path)]
     assert load_config(str(path)) == Config()
     path.write_text("mine")
     with pytest.raises(UsageError):

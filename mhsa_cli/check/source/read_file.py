@@ -21,6 +21,7 @@ from mhsa_cli.check.sentences import make_note
 from mhsa_cli.check.source.dependencies import Statement, statements_of
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import NOTHING, Note
+from mhsa_cli.text import quoted
 
 MAX_BYTES = {".py": 4_000_000, ".md": 4_000_000, ".ipynb": 100_000_000}  # notebooks hold pictures
 EXPECTED = "wanted: FILE.py:Name, FILE.ipynb:Name or FILE.md:Name"
@@ -71,7 +72,7 @@ def _read(path: Path) -> bytes:
     if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
         raise UsageError(f"{path} cannot be read: you have no permission for this folder", "chmod u+rX opens it")
     if path.is_dir():
-        raise UsageError(f"{path} is a folder", f"mhsa check {path} --entry NAME grades every file in it")
+        raise UsageError(f"{path} is a folder", f"mhsa check {quoted(path)} --entry NAME grades every file in it")
     if not path.exists():
         raise UsageError(f"{path}: there is no such file", _similar(path) or EXPECTED)
     if not path.is_file():
