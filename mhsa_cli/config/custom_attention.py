@@ -35,5 +35,5 @@ def find_block(attention: str, options: Sequence[str], who: str) -> str:
     found = pick(attention, options)
     if found is None:
         shown = escape(attention)
-        raise UsageError(f"{who} was trained with {shown}, which is not imported without permission", way(shown))
+        raise UsageError(f"{who} was trained with {shown}, which is not imported without permission", way(attention))
     return found

@@ -17,7 +17,7 @@ from mhsa_cli.errors import RunError, UsageError, unwanted
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.own_source import check_unchanged
 from mhsa_cli.jobs.own_task import make_task
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, quoted
 
 KEY = "attention"  # in run.json: file, name and sha256 of the custom attention
 
@@ -48,7 +48,7 @@ def _note(custom: CustomAttention) -> None:
     """Print which custom attention is trained, whether it equals the reference, and what of it is not trained."""
     name = escape(custom.name)
     known = "equal to the reference" if custom.known else "not equal to the reference"
-    tell(f"note: custom attention {name}, {known}; details: mhsa check {name}")
+    tell(f"note: custom attention {name}, {known}; details: mhsa check {quoted(custom.name)}")
     if custom.untrained:
         first, *more = map(escape, custom.untrained)
         names = f"{first} and {len(more)} more stay" if more else f"{first} stays"
@@ -78,7 +78,7 @@ def load_block(
             raise UsageError(f"{who} was trained with built-in attention, {attention}", "remove --attention")
         return None
     if given is not None and split(given)[1] != split(attention)[1]:
-        raise unwanted("--attention", given, f"{attention}, with which {who} was trained", way(escape(attention)))
+        raise unwanted("--attention", given, f"{attention}, with which {who} was trained", way(attention))
     custom = _load(find_block(attention, [] if given is None else [given], who))
     recorded = (info.get(KEY) or {}).get("sha256")
     check_unchanged(custom.file, custom.sha256, recorded, f"{who} was trained with", allow_changed)

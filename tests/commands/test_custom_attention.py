@@ -284,3 +284,13 @@ def test_config_check_reads_the_file_and_never_runs_it(marker: Marker) -> None:
     assert wrong.code == 2 and "mine.py has no `Nobody`" in wrong.err and "classes in it: Mine, " in wrong.err
     assert mhsa("config", "check", "tiny.yaml", "model.attention=gone.py:Mine").code == 2
     assert not marker.exists()
+
+
+def test_the_commands_of_a_file_with_a_space_can_be_copied(here: Path) -> None:
+    (here / "a b").mkdir()
+    write(here / "a b")
+    (here / "tiny.yaml").write_text(TINY)
+    block = "a b/mine.py:Mine"
+    said = mhsa("train", "-c", "tiny.yaml", f"model.attention={block}", "--name", "own")
+    assert said.code == 0 and f"mhsa check '{block}'" in said.err
+    assert f"--attention '{block}'" in mhsa("generate", "own", "--prompt", "3").err

@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 
 from mhsa_cli.core.model.layers import AnyDevice, WithTables
 from mhsa_cli.errors import MhsaError, UsageError
+from mhsa_cli.text import quoted
 
 FIXED_SEED = 0  # for draws outside training: a block that draws there too gives the same result each time
 ROWS = 2  # of the test input
@@ -116,7 +117,7 @@ class CustomAttention:
 
 def check_hint(name: str) -> str:
     """Name the command that finds the faults of a block."""
-    return f"find its faults: mhsa check {name}"
+    return f"find its faults: mhsa check {quoted(name)}"
 
 
 def checked_output(name: str, y: object, x: Tensor) -> Tensor:

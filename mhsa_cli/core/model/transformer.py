@@ -22,7 +22,7 @@ from mhsa_cli.core.model.positions import POSITIONS, Positions
 from mhsa_cli.core.ranges import check_size
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.heads import LayerPart
-from mhsa_cli.text import Head
+from mhsa_cli.text import Head, quoted
 
 NORMS: dict[str, Callable[[int, bool], nn.Module]] = {
     "none": lambda d_model, bias: nn.Identity(),
@@ -117,7 +117,9 @@ class Block(WithTables):
         """The built-in attention. Raises: UsageError if it is custom."""
         if isinstance(self.attn, CustomLayer):
             name = self.attn.attention.name
-            raise UsageError(f"{name} is custom attention, whose parts are unknown", f"mhsa check {name} grades it")
+            raise UsageError(
+                f"{name} is custom attention, whose parts are unknown", f"mhsa check {quoted(name)} grades it"
+            )
         return self.attn
 
     def forward(
