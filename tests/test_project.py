@@ -117,7 +117,7 @@ def test_the_map_names_what_exists() -> None:
 @pytest.mark.parametrize("goal", ["demo", "lesson"])
 def test_make_says_what_it_installs_and_how_a_shell_finds_the_command(goal: str, tmp_path: Path) -> None:
     venv = tmp_path / "venv"
-    command = ["make", "-n", goal, f"VENV={venv}"]
+    command = ["make", "-n", "--no-print-directory", goal, f"VENV={venv}"]
     lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S603
     pip = next(number for number, line in enumerate(lines) if "pip install" in line)
     assert lines[pip - 1].startswith(f'echo "installing into {venv}: ')
