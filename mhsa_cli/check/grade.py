@@ -144,7 +144,7 @@ def _faults(c: Context, outcomes: Mapping[str, Outcome]) -> Iterator[NamedFault]
         yield mask_fault(c.block, c.instance, c.call_form, c.x)
     if c.mask_gap:
         yield _fault(c, "mask_with_a_hole", facts=c.mask_gap)
-    if not c.causal and c.match and c.match.spec.mask == "none":
+    if not c.rejects_masks and not c.causal and c.match and c.match.spec.mask == "none":
         yield replace(
             _fault(c, "mask_missing", code=BIDIRECTIONAL), instead="", line=None, place="", file="", edge=True
         )

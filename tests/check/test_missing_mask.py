@@ -61,6 +61,12 @@ def test_a_mask_that_is_lost_is_no_missing_one(tmp_path: Path) -> None:
     assert names_of(grade_text(source, "Attn", tmp_path, causal=True)) == {"mask_no_effect"}
 
 
+def test_a_mask_that_cannot_be_passed_is_no_missing_one(tmp_path: Path) -> None:
+    how = FILLED.replace("MASKED", "s = s.masked_fill(mask == 0, -9e9) if mask else s")
+    source = SOURCE.replace("HOW", how).replace("forward(self, x)", "forward(self, x, mask=None)")
+    assert names_of(grade_text(source, "Attn", tmp_path)) == {"mask_argument_raises"}
+
+
 def test_a_missing_mask_is_named_beside_another_fault(tmp_path: Path) -> None:
     source = SOURCE.replace("HOW", PLAIN.replace("q.size(-1)", "D"))
     for causal, edge in ((None, True), (True, False)):
