@@ -4,11 +4,10 @@ python -m tests.readme [PAGE...]  exit 1 and a difference where a page is not tr
 
 The commands of a page run in order in one empty folder that holds a copy of configs/ and examples/. A block with a
 title (```python title="task.py") is written to that file there, before the commands below it. A line `...` stands for
-lines left out. Seconds, speeds, digests and rounding errors (1e-10 and
-less) may differ; losses may differ a little, as they do between processors. Which head of a layer takes a role is
-chance: in a row that begins with a head's address the words must come, for any head of its layer, each of them once;
-its figures are that head's and may differ. A picture that the page says is drawn by a command is drawn again, and its
-text compared.
+lines left out. Seconds, speeds, digests and rounding errors (1e-10 and less) may differ; losses may differ a little, as
+they do between processors. Which head of a layer takes a role is chance: in a row that begins with a head's address the
+words must come, for any head of its layer, each of them once; its figures are that head's and may differ. A picture
+that the page says is drawn by a command is drawn again, and its text compared.
 """
 
 from __future__ import annotations

@@ -19,9 +19,10 @@ from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.train import TrainingSetup, training
 from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.console import make_console, surface_of
+from mhsa_cli.renderers.kit.text_lines import rows_of
 from mhsa_cli.renderers.pictures.curve import labelled_levels
 from mhsa_cli.renderers.pictures.live import LiveTraining
-from mhsa_cli.renderers.pictures.training_end import rows_of, training_end
+from mhsa_cli.renderers.pictures.training_end import training_end
 from mhsa_cli.runs.listing import origin_of, run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import from_file

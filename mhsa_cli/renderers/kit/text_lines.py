@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -77,6 +78,11 @@ Phrase = str | Sequence[Piece]
 def assemble(pieces: Iterable[Piece]) -> Text:
     """Join styled pieces into one line."""
     return Text.assemble(*pieces, no_wrap=True, end="")
+
+
+def rows_of(lines: Sequence[Text], width: int) -> int:
+    """Count the rows that lines take on a terminal, which wraps long ones."""
+    return sum(max(1, math.ceil(line.cell_len / width)) for line in lines)
 
 
 def wrap_phrases(phrases: Iterable[Phrase], width: int, style: Style = PLAIN, gap: int = 3) -> Lines:

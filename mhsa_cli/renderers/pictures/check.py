@@ -12,10 +12,9 @@ from mhsa_cli.records.check import Grade, Law, NamedFault
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table, table_width
-from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, Piece, cut, hanging, stacked, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, Piece, cut, hanging, rows_of, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed
 from mhsa_cli.renderers.pictures import check_words as words
-from mhsa_cli.renderers.pictures.training_end import rows_of
 from mhsa_cli.text import escape
 
 Row = tuple[str, Grade]
@@ -25,13 +24,11 @@ LONGEST = 300  # columns of one finding in a table of many grades
 
 def fitted_grade(grade: Grade, surface: Surface, rows: int) -> Lines:
     """Report one grade in so many rows if possible, so that verdict and next step stay in sight."""
-    pictures = (grade_picture(grade, surface, brief=brief) for brief in (0, 1, 2))
-    tried = []
-    for picture in pictures:
-        tried.append(picture)
+    for brief in (0, 1):
+        picture = grade_picture(grade, surface, brief=brief)
         if rows_of(picture, surface.width) <= rows:
-            break
-    return tried[-1]
+            return picture
+    return grade_picture(grade, surface, brief=2)
 
 
 def grade_picture(grade: Grade, surface: Surface, *, brief: int = 0) -> Lines:

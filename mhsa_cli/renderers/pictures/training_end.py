@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
@@ -14,7 +13,7 @@ from mhsa_cli.records.training import EpochRecord, Series
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import line_style
 from mhsa_cli.renderers.kit.table import Column, table
-from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases, wrap_words
+from mhsa_cli.renderers.kit.text_lines import Lines, rows_of, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.renderers.pictures.curve import labelled_levels, loss_curve
 from mhsa_cli.renderers.pictures.explain import headline
@@ -44,11 +43,6 @@ class TrainingEnd:
     note: str
     tail: Sequence[str]
     more: str
-
-
-def rows_of(lines: Sequence[Text], width: int) -> int:
-    """Count the rows that lines take on a terminal, which wraps long ones."""
-    return sum(max(1, math.ceil(line.cell_len / width)) for line in lines)
 
 
 def training_end(end: TrainingEnd, surface: Surface, rows: int) -> Lines:
